@@ -5,6 +5,7 @@ No text is lost, no call runs twice, no event is missing its counterpart, and th
 
 import asyncio
 from collections import Counter
+from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
@@ -220,7 +221,7 @@ def _text_is_kept(events: list[TurnEvent], turn: Turn) -> None:
     assert kept == [text for text in streamed.values() if text]
 
 
-def _is_a_transcript(messages: list[Message]) -> None:
+def _is_a_transcript(messages: Sequence[Message]) -> None:
     """Check that every call is answered, in the message that follows it, and nothing else is."""
     for message, following in pairwise([user(""), *messages, user("")]):
         calls = [block.tool_call_id for block in message.content if isinstance(block, ToolUse)]

@@ -17,16 +17,20 @@ from codesdk import CodeSDK
 from codesdk.cli.chat.commands import COMMANDS, command_in, summaries
 from codesdk.cli.chat.complete import ChatCompleter
 from codesdk.cli.chat.conversation import Conversation, New
+from codesdk.cli.chat.message import MAX_IMAGE_BYTES
 from codesdk.cli.chat.paint import Painter
 from codesdk.cli.chat.pastes import Pastes
 from codesdk.contract.actions import Caller
 from codesdk.contract.capabilities import Capabilities
+from codesdk.contract.messages import ArtifactBlock
+from codesdk.contract.settings import SessionSettings
 from codesdk.runtimes import ScriptedRuntime
 from codesdk.script import Script, parse_script
 
 PATIENCE_S = 30.0
 UNSTEERED = "gemini-cli-core"
 MORE = "▌   … there is more: s shows all of it"
+ANSWERS = "loop: true\nturns: [{steps: [{text: An answer.}]}]"
 TWO = "turns: [{steps: [{text: First.}, {await_steer: true}, {text: Heard.}]}, {steps: [{text: Second.}]}]"
 ASKS = """
 turns:
@@ -282,8 +286,7 @@ class Elsewhere(Unsteered):
 
 
 async def test_whether_enter_steers_is_found_out_for_each_session(tmp_path: Path):
-    script = "loop: true\nturns: [{steps: [{text: An answer.}]}]"
-    given = {"scripted": ScriptedRuntime(read(script)), UNSTEERED: Elsewhere(read(script))}
+    given = {"scripted": ScriptedRuntime(read(ANSWERS)), UNSTEERED: Elsewhere(read(ANSWERS))}
     async with CodeSDK.open(runtimes=given) as sdk:
         paper = Paper()
         new = New(workspace=str(tmp_path), runtime="scripted", mode="auto")
@@ -309,8 +312,7 @@ async def test_files_are_those_of_the_workspace_of_the_session_one_is_in(tmp_pat
         folder.mkdir()
         (folder / "notes.md").write_text(f"Notes from {folder.name}.")
     (there / "only.md").write_text("")
-    script = "loop: true\nturns: [{steps: [{text: An answer.}]}]"
-    async with talking(here, script) as (talk, paper, sdk):
+    async with talking(here, ANSWERS) as (talk, paper, sdk):
         session = await sdk.create_session(runtime="scripted", workspace=str(there))
         completer = ChatCompleter(here)
         completer.talk = talk
@@ -329,8 +331,7 @@ async def test_files_are_those_of_the_workspace_of_the_session_one_is_in(tmp_pat
 
 
 async def test_a_stored_session_is_shown_from_its_last_tasks_on(tmp_path: Path):
-    script = "loop: true\nturns: [{steps: [{text: An answer.}]}]"
-    async with talking(tmp_path, script) as (talk, paper, _):
+    async with talking(tmp_path, ANSWERS) as (talk, paper, _):
         for number in range(5):
             do(talk, f"Message {number}")
             await paper.until(lambda number=number: paper.text.count("✓ completed") == number + 1)
@@ -348,8 +349,7 @@ async def test_a_stored_session_is_shown_from_its_last_tasks_on(tmp_path: Path):
 
 
 async def test_what_stands_beside_a_conversation_is_shown_and_exported(tmp_path: Path):
-    script = "loop: true\nturns: [{steps: [{text: An answer.}]}]"
-    async with talking(tmp_path, script) as (talk, paper, _):
+    async with talking(tmp_path, ANSWERS) as (talk, paper, _):
         do(talk, "Hello")
         await paper.until(lambda: "✓ completed" in paper.text)
         await talk.required().supplement("review", "It is\x1b[31m fine.", data={"score": 1})
@@ -365,8 +365,7 @@ async def test_what_stands_beside_a_conversation_is_shown_and_exported(tmp_path:
 
 
 async def test_a_copy_a_new_session_and_a_shorter_conversation(tmp_path: Path):
-    script = "loop: true\nturns: [{steps: [{text: An answer.}]}]"
-    async with talking(tmp_path, script) as (talk, paper, sdk):
+    async with talking(tmp_path, ANSWERS) as (talk, paper, sdk):
         for number in range(3):
             do(talk, f"Message {number}")
             await paper.until(lambda number=number: paper.text.count("✓ completed") == number + 1)
@@ -404,3 +403,89 @@ async def test_commands_their_arguments_and_files_are_completed(tmp_path: Path):
         assert after("see @not") == ["notes.md"]
         assert after("mail me@not") == []
         assert after("plain") == []
+
+
+IMAGES = {
+    "dot.png": (b"\x89PNG\r\n\x1a\n and the rest", "image/png"),
+    "dot.jpg": (b"\xff\xd8\xff and the rest", "image/jpeg"),
+    "dot.gif": (b"GIF89a and the rest", "image/gif"),
+    "dot.webp": (b"RIFF\0\0\0\0WEBP and the rest", "image/webp"),
+}
+
+
+class Seeing(ScriptedRuntime):
+    """A runtime that takes images."""
+
+    def capabilities(self) -> Capabilities:
+        return msgspec.structs.replace(super().capabilities(), supports_artifacts=True, supports_images=True)
+
+
+async def test_images_are_attached_as_what_they_are(tmp_path: Path):
+    for name, (data, _) in IMAGES.items():
+        (tmp_path / name).write_bytes(data)
+    async with talking(tmp_path, ANSWERS, Seeing) as (talk, paper, _):
+        do(talk, "Look at " + " ".join(f"@{name}" for name in IMAGES))
+        await paper.until(lambda: "✓ completed" in paper.text)
+        [said, *_] = await talk.required().transcript()
+        attached = [block for block in said.content if isinstance(block, ArtifactBlock)]
+        assert {block.name: block.content_type for block in attached} == {
+            name: kind for name, (_, kind) in IMAGES.items()
+        }
+        for block in attached:
+            assert await talk.sdk.read_artifact(block.artifact_id) == IMAGES[block.name or ""][0]
+
+
+async def test_a_runtime_that_takes_no_images_is_named_and_the_line_given_back(tmp_path: Path):
+    (tmp_path / "dot.png").write_bytes(IMAGES["dot.png"][0])
+    async with talking(tmp_path, ANSWERS) as (talk, paper, _):
+        do(talk, "Look at @dot.png")
+        await paper.until(lambda: paper.given_back == ["Look at @dot.png"])
+        assert "The runtime scripted cannot take images." in paper.text
+
+
+async def test_an_image_that_is_too_large_is_named_and_the_line_given_back(tmp_path: Path):
+    (tmp_path / "big.png").write_bytes(IMAGES["dot.png"][0] + bytes(MAX_IMAGE_BYTES))
+    async with talking(tmp_path, ANSWERS) as (talk, paper, _):
+        do(talk, "Look at @big.png")
+        await paper.until(lambda: bool(paper.given_back))
+        assert "big.png is too large: at most 20.0 MB can be attached" in paper.text
+        assert await talk.required().transcript() == []
+
+
+async def test_what_was_allowed_for_the_session_is_listed_and_taken_back(tmp_path: Path):
+    write = {"call": {"tool": "workspace.write", "input": {"path": "a.txt", "content": "x"}}}
+    script = json.dumps({"turns": [{"steps": [write]}, {"steps": [{"text": "Done."}]}], "loop": True})
+    async with talking(tmp_path, script) as (talk, paper, _):
+        do(talk, "One")
+        await paper.until(lambda: talk.desk.front is not None)
+        talk.answers.press("a")
+        await paper.until(lambda: paper.text.count("✓ completed") == 1)
+        do(talk, "/policy")
+        await paper.until(lambda: "always in this session: workspace.write, by user" in paper.text)
+        do(talk, "Two")
+        await paper.until(lambda: paper.text.count("✓ completed") == 2)
+        do(talk, "/policy revoke workspace.write")
+        await paper.until(lambda: "grant.revoked workspace.write" in paper.text)
+        assert await talk.required().grants() == []
+        do(talk, "Three")
+        await paper.until(lambda: talk.desk.front is not None)
+        do(talk, "/policy revoke workspace.write")
+        await paper.until(lambda: bool(paper.given_back))
+
+
+async def test_a_conversation_is_summed_up_where_that_is_asked(tmp_path: Path):
+    async with talking(tmp_path, ANSWERS) as (talk, paper, _):
+        for number in range(3):
+            do(talk, f"Message {number}")
+            await paper.until(lambda number=number: paper.text.count("✓ completed") == number + 1)
+        do(talk, "/compact summary")
+        await paper.until(lambda: "session.compacted summary" in paper.text)
+
+
+async def test_the_status_line_says_how_full_the_context_is(tmp_path: Path):
+    async with talking(tmp_path, ANSWERS) as (talk, paper, _):
+        talk.new.settings = SessionSettings(context_budget_tokens=1_000)
+        do(talk, "word " * 200)
+        await paper.until(lambda: "✓ completed" in paper.text)
+        [part] = [part for part in talk.facts.parts() if part.startswith("context ")]
+        assert 20 < int(part.removeprefix("context ").removesuffix("%")) < 60
