@@ -42,6 +42,10 @@ def broken(retry_after_s: float | None = None, *, retryable: bool = True) -> Cod
     return CodeSDKError("The stream broke.", code="MODEL_ERROR", retryable=retryable, details=details)
 
 
+def too_long() -> CodeSDKError:
+    return CodeSDKError("The prompt is too long.", code="CONTEXT_TOO_LARGE")
+
+
 class PlannedModel:
     """Answers each request with the next try of a plan, and with nothing to say when the plan is over."""
 

@@ -129,21 +129,12 @@ async def test_compact_goes_on_from_a_summary(tmp_path: Path, work: Path):
         assert roles(session) == ["user", "user", "assistant"]
 
 
-async def test_stop_conditions_and_instructions_of_an_application_take_the_place_of_ours(
-    tmp_path: Path, work: Path
-):
-    call: list[dict[str, Any]] = [{"call": {"tool": "bash", "input": {"command": "true"}}}]
-    async with endpoint(call, call, call, SAY) as url:
-        env = variables(tmp_path, url, "anthropic")
-        agent: Any = {"instructions": "Be brief.", "stop_when": lambda steps: len(steps) == 2}
-        async with await create_minicode(cwd=work, env=env, agent=agent) as sdk:
-            response = await (await sdk.open_session()).send("Hm?").response
-    assert response.finish_reason == "stop_condition"
+async def test_an_option_of_the_agent_that_does_not_exist_is_refused(work: Path):
     with pytest.raises(InvalidRequest, match="agent has no 'model'"):
         await create_minicode(cwd=work, env={}, agent={"model": "x"})  # pyright: ignore[reportArgumentType]
 
 
-async def test_an_attached_image_reaches_the_model_and_stays_with_the_session(tmp_path: Path, work: Path):
+async def test_an_attached_image_stays_with_the_session_and_goes_with_it(tmp_path: Path, work: Path):
     (work / "dot.png").write_bytes(PIXEL)
     async with alone(work, tmp_path, [SAY], "openai") as sdk:
         session = await sdk.open_session(id="one")
@@ -189,16 +180,69 @@ async def test_an_unknown_model_is_one_clear_error_and_the_session_goes_on(tmp_p
         assert (await session.send("Again.").response).text == "They say milk."
 
 
-async def test_a_session_that_another_process_changed_is_a_conflict_and_nothing_is_lost(
+def full(*_: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
+def said(session: Session) -> list[str]:
+    return [text_of(message.content) for message in session.snapshot().messages]
+
+
+async def test_of_two_writers_the_second_is_told_where_its_turn_is_kept(tmp_path: Path, work: Path):
+    (work / "dot.png").write_bytes(PIXEL)
+    async with alone(work, tmp_path, [SAY, SAY, SAY, SAY], "anthropic") as sdk:
+        mine, theirs = await sdk.open_session(id="one"), await sdk.open_session(id="one")
+        picture = await mine.attach(work / "dot.png", "image/png")
+        await theirs.send("First.").response
+        turn = mine.send([Text(text="Second."), picture])
+        with pytest.raises(TaskFailure) as raised:
+            await turn.response
+        assert raised.value.code == "CONFLICT"
+        kept = (raised.value.details or {})["kept_as"]
+        assert f"kept as the session {kept}" in raised.value.message
+        assert said(await sdk.open_session(id="one")) == ["First.", "They say milk."]
+        assert {each.id for each in await sdk.list_sessions()} == {"one", kept}
+        with pytest.raises(Conflict, match=f"{kept}"):
+            mine.send("And?")
+        other = await sdk.open_session(id=kept, create_if_missing=False)
+        assert said(other) == ["Second.", "They say milk."]
+        # Its attachments came along, so the session it was taken from may go.
+        await mine.close()
+        await theirs.close()
+        shutil.rmtree(tmp_path / "artifacts" / "one")
+        assert (await other.send("And?").response).text == "They say milk."
+
+
+async def test_the_second_of_two_writers_on_a_full_disk_keeps_its_turn_in_memory(
+    tmp_path: Path, work: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (work / "dot.png").write_bytes(PIXEL)
+    async with alone(work, tmp_path, [SAY, SAY], "anthropic") as sdk:
+        mine, theirs = await sdk.open_session(id="one"), await sdk.open_session(id="one")
+        await mine.attach(work / "dot.png", "image/png")
+        await theirs.send("First.").response
+        with monkeypatch.context() as patch:
+            patch.setattr("codesdk.minicode.storage.sessions.write_file", full)
+            error = await failure(mine)
+        assert "kept in memory" in error.message
+        assert [path.name for path in (tmp_path / "artifacts").iterdir()] == ["one"]
+        with pytest.raises(Conflict, match="kept as the session one-") as raised:
+            await mine.close()
+        kept = await sdk.open_session(id=(raised.value.details or {})["kept_as"])
+        assert said(kept) == ["Hm?", "They say milk."]
+
+
+async def test_a_turn_of_a_session_that_was_deleted_meanwhile_is_kept_under_another_name(
     tmp_path: Path, work: Path
 ):
     async with alone(work, tmp_path, [SAY, SAY], "anthropic") as sdk:
-        mine, theirs = await sdk.open_session(id="one"), await sdk.open_session(id="one")
-        await theirs.send("First.").response
-        error = await failure(mine)
-        assert error.code == "CONFLICT"
-        kept = (await sdk.open_session(id="one")).snapshot().messages
-        assert [text_of(message.content) for message in kept] == ["First.", "They say milk."]
+        session = await sdk.open_session(id="a" * 100)
+        (tmp_path / "sessions" / f"{session.id}.json").unlink()
+        error = await failure(session)
+        assert "was deleted meanwhile" in error.message
+        [kept] = await sdk.list_sessions()
+        assert kept.id in error.message
+        assert said(await sdk.open_session(id=kept.id)) == ["Hm?", "They say milk."]
 
 
 @pytest.mark.parametrize(
@@ -230,20 +274,59 @@ async def test_a_workspace_that_vanishes_is_one_clear_error(tmp_path: Path, work
             await sdk.open_session(id="one")
 
 
-async def test_a_full_disk_is_the_end_of_the_turn_and_the_answer_is_not_lost(
+async def test_a_turn_that_finds_the_disk_full_is_stored_with_the_next_one(
     tmp_path: Path, work: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
+    async with alone(work, tmp_path, [SAY, SAY], "anthropic") as sdk:
+        session = await sdk.open_session(id="one")
+        with monkeypatch.context() as patch:
+            patch.setattr("codesdk.minicode.storage.sessions.write_file", full)
+            error = await failure(session)
+        assert error.code == "STORAGE_FAILED"
+        assert "No space left on device" in error.message
+        assert "kept in memory" in error.message
+        await session.send("And?").response
+        stored = ["Hm?", "They say milk.", "And?", "They say milk."]
+        assert said(await sdk.open_session(id="one")) == stored
 
+
+async def test_what_could_not_be_stored_is_stored_when_the_session_is_closed(
+    tmp_path: Path, work: Path, monkeypatch: pytest.MonkeyPatch
+):
     async with alone(work, tmp_path, [SAY], "anthropic") as sdk:
-        session = await sdk.open_session()
-        monkeypatch.setattr("codesdk.minicode.storage.sessions.write_file", full)
-        turn = session.send("Hm?")
-        events = [event async for event in turn.events]
-        assert "".join(event.text for event in events if isinstance(event, TextDelta)) == "They say milk."
-        assert isinstance(events[-1], TurnError)
-        assert events[-1].error.code == "STORAGE_FAILED"
+        session = await sdk.open_session(id="one")
+        with monkeypatch.context() as patch:
+            patch.setattr("codesdk.minicode.storage.sessions.write_file", full)
+            await failure(session)
+        await session.close()
+        assert said(await sdk.open_session(id="one")) == ["Hm?", "They say milk."]
+
+
+async def test_a_session_that_cannot_be_stored_to_the_end_says_so_when_it_is_closed(
+    tmp_path: Path, work: Path, monkeypatch: pytest.MonkeyPatch
+):
+    async with alone(work, tmp_path, [SAY], "anthropic") as sdk:
+        session = await sdk.open_session(id="one")
+        with monkeypatch.context() as patch:
+            patch.setattr("codesdk.minicode.storage.sessions.write_file", full)
+            await failure(session)
+            with pytest.raises(StorageFailure, match="No space left on device"):
+                await session.close()
+        await sdk.delete_session("one")  # it is closed all the same
+
+
+async def test_a_turn_beside_a_file_that_was_damaged_meanwhile_is_kept_under_another_name(
+    tmp_path: Path, work: Path
+):
+    async with alone(work, tmp_path, [SAY], "anthropic") as sdk:
+        session = await sdk.open_session(id="one")
+        (tmp_path / "sessions" / "one.json").write_text("{nonsense")
+        error = await failure(session)
+        assert "damaged" in error.message
+        [kept] = await sdk.list_sessions()
+        assert kept.id in error.message
+        assert said(await sdk.open_session(id=kept.id)) == ["Hm?", "They say milk."]
+        assert (tmp_path / "sessions" / "one.json").read_text() == "{nonsense"
 
 
 async def test_closing_in_mid_turn_ends_it_and_a_closed_session_refuses(tmp_path: Path, work: Path):
@@ -312,8 +395,9 @@ async def test_a_turn_that_cannot_be_stored_for_whatever_reason_has_an_end(
         with monkeypatch.context() as patch:
             patch.setattr("codesdk.minicode.storage.sessions._encode", broken)
             error = await failure(session)
-        assert error.message == "The turn could not be stored: TypeError: a value that is not JSON"
+        assert error.message.startswith("The turn could not be stored: TypeError: a value that is not JSON. ")
         assert (await session.send("Again.").response).text == "They say milk."
+        assert said(session) == ["Hm?", "They say milk.", "Again.", "They say milk."]
 
 
 @pytest.mark.parametrize("metadata", [{"a": HALF}, {"a": object()}, {"a": {1}}, {1: "a"}])

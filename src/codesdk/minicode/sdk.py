@@ -156,9 +156,11 @@ class Minicode:
         await self._artifacts.delete(id)
 
     async def close(self) -> None:
-        """Close all sessions that are open."""
-        for session in list(self._open):
-            await session.close()
+        """Close all sessions that are open. Raise `CodeSDKError` if one has a turn that cannot be stored."""
+        closing = await asyncio.gather(*(each.close() for each in list(self._open)), return_exceptions=True)
+        for failed in closing:
+            if isinstance(failed, BaseException):
+                raise failed
 
     async def __aenter__(self) -> "Minicode":
         return self

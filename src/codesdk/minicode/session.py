@@ -5,6 +5,7 @@ added is stored before its last event is seen.
 """
 
 import asyncio
+import secrets
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Sequence
@@ -15,12 +16,21 @@ from typing import Any, Protocol
 
 import msgspec
 
-from codesdk.contract.errors import Busy, CodeSDKError, Conflict, ErrorInfo, InvalidRequest, TaskFailure
+from codesdk.contract.errors import (
+    Busy,
+    CodeSDKError,
+    Conflict,
+    ErrorInfo,
+    InvalidRequest,
+    StorageFailure,
+    TaskFailure,
+)
+from codesdk.contract.ids import ulid
 from codesdk.contract.messages import ArtifactBlock, ContentBlock, Message, Role, Text, text_of
 from codesdk.contract.validation import checked
 from codesdk.minicode import agent, types as t
 from codesdk.minicode.compaction import summarize
-from codesdk.minicode.storage import FsArtifactStore
+from codesdk.minicode.storage import FsArtifactStore, UnusableSession
 
 MAX_AHEAD = 1_000
 """How many events a turn may be ahead of whoever listens to it. Who does not listen at all is not waited for."""
@@ -161,6 +171,8 @@ class Session:
         close: Callable[[], Awaitable[None]],
     ) -> None:
         self._state = state
+        self._stored = state  # what the file has: the same, unless a turn could not be stored
+        self._kept_as: str | None = None
         self._agent = worker
         self._repository = repository
         self._artifacts = artifacts
@@ -181,7 +193,7 @@ class Session:
         return self._turn
 
     def snapshot(self) -> t.SessionState:
-        """Return what its file has now: all but the turn that runs."""
+        """Return what it has now: all but the turn that runs."""
         return self._state
 
     def send(self, message: Ask) -> Turn:
@@ -208,13 +220,20 @@ class Session:
         return ArtifactBlock(artifact_id=kept.id, content_type=media_type, name=Path(path).name)
 
     async def close(self) -> None:
-        """Give up the turn that runs, and release what the session holds. Its file stays."""
+        """Give up the turn that runs, and release what the session holds. Its file stays.
+
+        Raise `CodeSDKError` if a turn could not be stored before and cannot be stored now.
+        """
         if self._closed:
             return
         self._closed = True
         if self._turn is not None:
             await self._turn.closed()
-        await self._close()
+        try:
+            if self._state is not self._stored and self._kept_as is None:
+                await self._store(self._state)
+        finally:
+            await self._close()
 
     async def __aenter__(self) -> "Session":
         return self
@@ -227,6 +246,12 @@ class Session:
     def _require_idle(self) -> None:
         if self._closed:
             raise Conflict(f"The session {self.id} is closed. Open it again.")
+        if self._kept_as is not None:
+            raise Conflict(
+                f"The file of the session {self.id} is no longer what this turn would go on from. The last turn is"
+                f" kept as the session {self._kept_as}: open that one, or {self.id} again.",
+                details={"kept_as": self._kept_as},
+            )
         if self._compacting or (self._turn is not None and not self._turn.over):
             raise Busy(
                 f"The session {self.id} is busy with a turn. Wait for its response, steer it, or abort it.",
@@ -240,13 +265,9 @@ class Session:
             """Keep what was said and added, however it ended."""
             state = self._changed([*self._state.messages, *said, *work.added], end.total_usage)
             try:
-                await self._save(state)
-            except CodeSDKError as error:
-                return t.TurnError(error=error.info(), total_usage=end.total_usage)
+                await self._store(state)
             except Exception as error:  # noqa: BLE001 - else nobody would ever be told how the turn ended
-                words = f"The turn could not be stored: {type(error).__name__}: {error}"
-                info = ErrorInfo(code="STORAGE_FAILED", message=words, retryable=False)
-                return t.TurnError(error=info, total_usage=end.total_usage)
+                return t.TurnError(error=self._remembered(state, error), total_usage=end.total_usage)
             return end
 
         self._turn = Turn(work, said, settle, self._hear(self._state).tell)
@@ -266,10 +287,44 @@ class Session:
             self._state, messages=messages, usage_totals=totals.plus(used), updated_at=int(time.time() * 1000)
         )
 
+    # --- keeping it -----------------------------------------------------------------------------------
+
     async def _save(self, state: t.SessionState) -> None:
         # Shielded: a save that was cancelled may be done all the same, and the next one would be refused.
-        await asyncio.shield(self._repository.save(state, self._state))
+        await asyncio.shield(self._repository.save(state, self._stored))
+        self._state = self._stored = state
+
+    async def _store(self, state: t.SessionState) -> None:
+        """Save. What another writer keeps out of the file becomes a session of its own, which the error names."""
+        try:
+            await self._save(state)
+        except (Conflict, UnusableSession) as error:
+            self._kept_as = kept = await asyncio.shield(self._copied(state))
+            raise type(error)(
+                f"{error.message} The turn, with all that was said before it, is kept as the session {kept}.",
+                details={"kept_as": kept},
+            ) from None
+
+    async def _copied(self, state: t.SessionState) -> str:
+        """Store a state as a new session, with its artifacts. Return the id."""
+        copy_id = f"{state.id[:73]}-{ulid(state.updated_at, secrets.randbits(80))}"
+        await self._artifacts.copy(state.id, copy_id)
+        try:
+            await self._repository.create(msgspec.structs.replace(state, id=copy_id))
+        except BaseException:
+            await self._artifacts.delete(copy_id)
+            raise
+        return copy_id
+
+    def _remembered(self, state: t.SessionState, error: Exception) -> ErrorInfo:
+        """Go on from a turn that could not be stored, so that the next save has it. Return the error that says so."""
         self._state = state
+        if not isinstance(error, CodeSDKError):
+            error = StorageFailure(f"The turn could not be stored: {type(error).__name__}: {error}.")
+        if self._kept_as is not None:
+            return error.info()
+        words = f"{error.message} The turn is kept in memory, and is stored with the next one, or on closing."
+        return msgspec.structs.replace(error.info(), message=words)
 
 
 def message_of(message: Ask) -> Message:

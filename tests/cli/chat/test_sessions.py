@@ -48,6 +48,9 @@ def test_a_session_moves_to_another_runtime_and_says_so(shell: Shell):
         terminal.wait(done(1))
         terminal.say("/runtime minicode")
         terminal.wait("▌ minicode · auto")
+        terminal.say("Two")
+        shown = terminal.wait("✗ failed · AUTH_REQUIRED")  # the script was an option of the other runtime
+        assert "▌ ❯ Two" in shown
         terminal.say("/policy ask")
         terminal.wait("▌ minicode · ask")
         terminal.say("/model some-model")
@@ -117,9 +120,14 @@ def test_a_daemon_that_restarts_is_found_again_and_a_deleted_session_is_named(sh
             running.stop()
             terminal.say("Two")
             terminal.wait("▌ sending · ")
+            terminal.type("yna")  # keys meanwhile go into the line, and stay there
+            terminal.press("F5", "Left", "End")
+            terminal.wait("▌ ❯ yna")
             with daemon(shell.data, "--port", port) as again:
                 terminal.wait(done(2))
                 assert again.url == running.url
+                terminal.wait("▌ ❯ yna")
+                terminal.press("C-u")
                 assert shell.codesdk("delete", "last", "--yes").code == 0
                 terminal.say("Three")
                 terminal.wait("This session was deleted. The next message begins a new one.")

@@ -1,10 +1,13 @@
 """`codesdk chat` in a real terminal: from a prompt to an answer, with what happens between."""
 
+import os
 import re
 
+import pytest
 from tests.cli.chat.tmux import PROMPT, Tmux, chat, chat_command, foreign_lines, ready
 from tests.cli.conftest import EDIT
 from tests.cli.shell import Shell
+from tests.runtimes.alone import alone, tried_outside
 
 MARKDOWN = """
 turns:
@@ -87,6 +90,39 @@ def test_ctrl_c_stops_in_the_middle_of_an_answer_and_the_chat_goes_on(shell: She
         assert terminal.end() == 0
 
 
+STUBBORN = "turns: [{steps: [{text: Begun.}, {stall: closed}]}]"
+
+
+def test_a_second_ctrl_c_leaves_while_a_task_will_not_stop(shell: Shell):
+    with chat(shell, STUBBORN) as terminal:
+        ready(terminal)
+        terminal.say("Talk")
+        terminal.wait("Begun.")
+        terminal.press("C-c")
+        terminal.wait("▌ stopping · Ctrl-C again leaves")
+        terminal.type("yna")  # whatever else is pressed meanwhile is only typed
+        terminal.press("F5", "Left", "End", "C-c")
+        assert terminal.end() == 0
+    kinds = [event["type"] for event in shell.codesdk("events", "last", "--json").lines]
+    assert kinds.count("task.started") == kinds.count("task.stop_requested") == 1
+
+
+def test_keys_while_an_answer_streams_go_into_the_line_and_answer_nothing(shell: Shell):
+    with chat(shell, MARKDOWN) as terminal:
+        ready(terminal)
+        terminal.say("Plan")
+        terminal.wait("x = 1")
+        terminal.type("yna")
+        terminal.press("F5", "Tab", "C-r", "Escape", "C-l")
+        shown = terminal.wait("▌ ❯ yna")
+        assert "Ctrl-C stops · Enter steers" in shown
+        terminal.press("C-u")
+        terminal.say("go on")
+        shown = terminal.wait("✓ completed", history=True)
+        assert "▌ ❯ steered: go on" in shown
+        assert "yna" not in shell.codesdk("transcript", "last", "--json").out
+
+
 def test_ctrl_c_stops_a_command_that_runs(shell: Shell):
     script = 'turns: [{steps: [{call: {tool: workspace.exec, input: {argv: [sh, -c, "echo begun; sleep 600"]}}}]}, {steps: [{text: x}]}]'
     options = ["--allow-command", "sh", "--sandbox", "host", "--permission-mode", "yolo", "--allow-yolo"]
@@ -133,6 +169,53 @@ def test_what_is_typed_while_it_works_waits_in_a_queue_where_that_is_asked(shell
         terminal.wait("▌ ❯ steered: Three")
         shown = terminal.wait("Second.")
         assert shown.index("Heard.") < shown.index("▌ ❯ Two") < shown.index("Second.")
+
+
+def test_a_real_program_answers_asks_changes_a_file_and_hands_over_to_minicode(shell: Shell):
+    """Codex, which asks the script in place of its model, in a network that has only loopback."""
+    with (
+        alone(),
+        chat(
+            shell,
+            EDIT.replace("loop: true", "") + "  - steps: [{text: It said Helo before.}]\n",
+            "--runtime",
+            "codex",
+            CODESDK_PROGRAMS=os.environ["CODESDK_PROGRAMS"],
+        ) as terminal,
+    ):
+        ready(terminal)
+        terminal.say("Fix the greeting")
+        shown = terminal.wait("y yes")
+        assert "Let me read it." in shown
+        assert "  - Helo\n  + Hello\n" in shown
+        terminal.press("y")
+        shown = terminal.wait("✓ completed")
+        assert "▌   ✓ approved\n" in shown
+        assert "Done." in shown
+        assert "▌ codex-sdk · " in shown
+        terminal.say("/runtime minicode")
+        terminal.wait("▌ minicode · ")
+        terminal.say("What did it say?")
+        shown = terminal.wait("It said Helo before.")
+        assert shown.index("▌ ❯ What did it say?") < shown.index("It said Helo before.")
+        terminal.wait("· /help")
+        terminal.press("C-d")
+        assert terminal.end() == 0
+        assert tried_outside() == 0
+    assert (shell.workspace / "hello.txt").read_text() == "Hello, world\n"
+
+
+@pytest.mark.parametrize("term", ["screen", "screen-256color", "vt100", "linux"])
+def test_other_kinds_of_terminals(shell: Shell, term: str):
+    with chat(shell, EDIT, TERM=term) as terminal:
+        ready(terminal)
+        terminal.say("Fix it")
+        terminal.wait("y yes")
+        terminal.press("y")
+        shown = terminal.wait("$0.0012 · /help")
+        assert sum(line == PROMPT for line in shown.split("\n")) == 1
+        terminal.press("C-d")
+        assert terminal.end() == 0
 
 
 def test_a_terminal_that_can_only_print_lines_does(shell: Shell):

@@ -132,6 +132,8 @@ async def test_nothing_of_the_environment_gets_into_a_request_or_leads_it_elsewh
         await own.aclose()
 
 
+GARBAGE = ""
+"""Stands for a frame of the format in question that breaks off within its JSON."""
 FAULTS: dict[str, tuple[list[dict[str, Any]], ErrorCode, bool]] = {
     "400": ([{"http": {"status": 400}}], "MODEL_ERROR", False),
     "401": ([{"http": {"status": 401}}], "AUTH_FAILED", False),
@@ -148,6 +150,9 @@ FAULTS: dict[str, tuple[list[dict[str, Any]], ErrorCode, bool]] = {
     "reset in a call": ([call("a"), {"reset": True}], "MODEL_ERROR", True),
     "cut off": ([{"text": ["Ha", "lf"]}, {"truncate": True}], "MODEL_ERROR", True),
     "cut off after a call": ([call("a"), {"truncate": True}], "MODEL_ERROR", True),
+    "garbage at once": ([{"malformed_frame": GARBAGE}], "MODEL_ERROR", True),
+    "garbage": ([{"text": ["Ha", "lf"]}, {"malformed_frame": GARBAGE}], "MODEL_ERROR", True),
+    "garbage after a call": ([call("a"), {"malformed_frame": GARBAGE}], "MODEL_ERROR", True),
     "refusal": ([{"refusal": "I would rather not."}], "CONTENT_FILTERED", False),
 }
 
@@ -162,6 +167,22 @@ async def test_what_goes_wrong_is_an_error_of_ours_after_one_request(fault: str,
     assert (caught.value.code, caught.value.retryable) == (code, retryable)
     assert provider in caught.value.message
     assert len(it.asked.bodies) == 1
+
+
+@pytest.mark.parametrize("provider", ALL)
+async def test_a_frame_of_no_format_is_an_error_unless_the_official_client_passes_it_over(
+    provider: ProviderId,
+):
+    steps = [{"text": "Half"}, {"malformed_frame": "data: {nonsense\n\n"}, {"text": " and half."}]
+    async with wire(provider, {"steps": steps}, DONE) as it:
+        if provider == "anthropic":  # whose frames have names: one without a name is nobody's
+            last = (await it.ask())[-1]
+            assert isinstance(last, ModelMessage)
+            assert last.message.content == [Text(text="Half and half.")]
+            return
+        with pytest.raises(CodeSDKError) as caught:
+            await it.ask()
+    assert (caught.value.code, caught.value.retryable) == ("MODEL_ERROR", True)
 
 
 @pytest.mark.parametrize("provider", ALL)
@@ -204,6 +225,18 @@ async def test_silence_is_not_waited_for_for_ever(provider: ProviderId):
             )
         )
     assert (error.code, error.retryable) == ("MODEL_ERROR", True)
+
+
+@pytest.mark.parametrize("provider", ALL)
+@pytest.mark.parametrize("steps", [[{"text": ["Ha", "lf"]}], [call("a")]], ids=["text", "call"])
+async def test_silence_in_the_middle_of_an_answer_is_not_waited_for_for_ever(
+    provider: ProviderId, steps: list[dict[str, Any]]
+):
+    async with wire(provider, {"steps": [*steps, {"silence": True}]}, DONE, silence_s=0.2) as it:
+        with pytest.raises(CodeSDKError) as caught:
+            await it.ask()
+    assert (caught.value.code, caught.value.retryable) == ("MODEL_ERROR", True)
+    assert len(it.asked.bodies) == 1
 
 
 @pytest.mark.parametrize("provider", ALL)

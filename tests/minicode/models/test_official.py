@@ -1,13 +1,17 @@
 """The same conversation through minicode and through each official client: the requests differ only as is declared."""
 
+import base64
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from typing import Any
 
 import pytest
 from tests.gateway.clients import hear, official
-from tests.minicode.models.wire import ALL, Asked, call, wire
+from tests.gateway.peers import types
+from tests.minicode.models.wire import ALL, PIXEL, Asked, call, wire
 
+from codesdk.contract.messages import ArtifactBlock, Message, Text
+from codesdk.gateway.reply import RawRequest
 from codesdk.gateway.scripted import ScriptedModel
 from codesdk.gateway.server import Gateway
 from codesdk.minicode.models import PROVIDERS
@@ -132,3 +136,111 @@ def paths(one: Any, other: Any, at: str = "") -> Iterator[str]:
             yield from paths(here, there, f"{at}.{number}")
     elif one != other:
         yield at
+
+
+# --- instructions, a picture and effort ---------------------------------------------------------------------
+
+DATA = base64.b64encode(PIXEL).decode()
+HEADERS = ("authorization", "x-api-key", "x-goog-api-key", "anthropic-version", "content-type", "accept")
+"""The headers that decide who asks, with which version, and what comes back."""
+PICTURE_DIFFERENCES: dict[ProviderId, dict[str, str]] = {
+    "openai": {
+        "include": "thoughts are to come back encrypted",
+        "reasoning.context": "they are to count in all turns",
+        "reasoning.summary": "a summary of what it thinks is wanted",
+        "store": "nothing is kept at the provider",
+    },
+    "anthropic": {
+        "cache_control": "a conversation is cached",
+        "system": "so are the instructions: a list of one text that says so",
+    },
+    "google": {
+        "generationConfig.responseModalities": "answers are text",
+        "generationConfig.thinkingConfig.include_thoughts": "thoughts are to be shown",
+    },
+    "openai-compatible": {},
+}
+"""Where this request differs from the official client's, and why."""
+
+
+async def with_a_picture(client: Any, wire_format: str) -> None:
+    """Ask an official client about a picture, with instructions, and have the model think hard."""
+    chat = [{"type": "text", "text": "What is this?"}]
+    match wire_format:
+        case "anthropic":
+            source = {"type": "base64", "media_type": "image/png", "data": DATA}
+            said = [*chat, {"type": "image", "source": source}]
+            async with client.messages.stream(
+                model="claude-judged",
+                max_tokens=20_000,
+                system="Be brief.",
+                thinking={"type": "enabled", "budget_tokens": 16_384},
+                messages=[{"role": "user", "content": said}],
+            ) as events:
+                await events.get_final_message()
+        case "responses":
+            url = f"data:image/png;base64,{DATA}"
+            said = [
+                {"type": "input_text", "text": "What is this?"},
+                {"type": "input_image", "image_url": url, "detail": "auto"},
+            ]
+            async for _ in await client.responses.create(
+                model="gpt-5.5",
+                instructions="Be brief.",
+                input=[{"role": "user", "content": said}],
+                reasoning={"effort": "high"},
+                stream=True,
+            ):
+                pass
+        case "chat":
+            url = f"data:image/png;base64,{DATA}"
+            said = [*chat, {"type": "image_url", "image_url": {"url": url}}]
+            async for _ in await client.chat.completions.create(
+                model="gpt-5.5",
+                messages=[{"role": "system", "content": "Be brief."}, {"role": "user", "content": said}],
+                reasoning_effort="high",
+                stream=True,
+                stream_options={"include_usage": True},
+            ):
+                pass
+        case _:
+            said = [
+                types.Part(text="What is this?"),
+                types.Part.from_bytes(data=PIXEL, mime_type="image/png"),
+            ]
+            config = types.GenerateContentConfig(
+                system_instruction="Be brief.",
+                thinking_config=types.ThinkingConfig(thinking_budget=24_576),
+            )
+            contents = [types.Content(role="user", parts=said)]
+            async for _ in await client.models.generate_content_stream(
+                model="gemini-2.5-flash", contents=contents, config=config
+            ):
+                pass
+
+
+@pytest.mark.parametrize("provider", ALL)
+async def test_a_request_with_instructions_a_picture_and_effort_is_that_of_the_official_client(
+    provider: ProviderId,
+):
+    done = TURNS[1]
+    async with Gateway() as gateway:
+        asked = Asked(ScriptedModel(parse_object({"turns": [done]}, "a test")))
+        async with official(gateway.admit(asked), PROVIDERS[provider].wire) as client:
+            await with_a_picture(client, PROVIDERS[provider].wire)
+    settings: dict[str, Any] = {"model": MODELS.get(provider, "gpt-5.5"), "effort": "high"}
+    if provider == "anthropic":
+        settings["max_output_tokens"] = 20_000
+    async with wire(provider, done, **settings) as it:
+        picture = ArtifactBlock(artifact_id="pixel", content_type="image/png", name="p.png")
+        it.messages = [Message(role="user", content=[Text(text="What is this?"), picture])]
+        await it.ask(tools=[])
+    [theirs], [ours] = asked.requests, it.asked.requests
+    assert (ours.method, ours.path, ours.query) == (theirs.method, theirs.path, theirs.query)
+    assert of_note(ours) == of_note(theirs)
+    assert list(paths(asked.bodies[0], it.asked.bodies[0])) == sorted(PICTURE_DIFFERENCES[provider])
+    assert "Be brief." in ours.body.decode()  # else both might have left it out
+
+
+def of_note(request: RawRequest) -> dict[str, str]:
+    return {name.lower(): value for name, value in request.headers if name.lower() in HEADERS}

@@ -61,11 +61,16 @@ class Wire:
     asked: Asked
     messages: list[Message]
 
-    async def ask(self, results: Sequence[str] = (), instructions: str = "Be brief.") -> list[ModelItem]:
+    async def ask(
+        self,
+        results: Sequence[str] = (),
+        instructions: str = "Be brief.",
+        tools: Sequence[ToolDefinition] = (READ,),
+    ) -> list[ModelItem]:
         """Ask once, and go on with the conversation: with results for the calls of the answer, or with another word."""
         number = len(self.asked.bodies)
         request = ModelRequest(
-            instructions=instructions, messages=self.messages, tools=[READ], message_id=f"m{number}"
+            instructions=instructions, messages=self.messages, tools=list(tools), message_id=f"m{number}"
         )
         items = [item async for item in self.model.stream(request)]
         last = items[-1]

@@ -20,13 +20,15 @@ class Actions:
         self._loaded: Composition | None = None
 
     async def load(self, taken: Iterable[str]) -> None:
-        """Load the plugins of the global configuration. One that cannot be used is named, and left out."""
+        """Load the plugins of the global configuration, once. One that cannot be used is named, and left out."""
+        if self._loaded is not None:
+            return
         from codesdk.minicode.config import load_config
         from codesdk.minicode.plugins import PluginError, load_plugins
 
         problems: list[PluginError] = []
         try:
-            config = load_config(self._chat.new.workspace)
+            config = load_config(self._chat.workspace)
             if not config.plugins:
                 return
             self._loaded = await load_plugins(
@@ -52,7 +54,7 @@ class Actions:
 
         session = self._chat.session
         context = ActionContext(
-            arguments=words, cwd=self._chat.new.workspace, session_id=None if session is None else session.id
+            arguments=words, cwd=self._chat.workspace, session_id=None if session is None else session.id
         )
         said = await loaded.run_action(name, context)
         if said:

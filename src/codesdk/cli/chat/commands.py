@@ -55,14 +55,15 @@ async def _runtime(chat: "Conversation", words: str) -> None:
         chat.new.runtime, chat.new.model = name, None
         chat.facts.runtime, chat.facts.model = name, None
         chat.say(f"The session will begin on {name}.")
+        await chat.learn()
     else:
         await chat.session.move(name)
-    await chat.learn()
 
 
 async def _new(chat: "Conversation", _: str) -> None:
     before = chat.session
     chat.start_new()
+    await chat.learn()
     stays = "" if before is None else f" {short(before.id)} stays: /sessions lists it."
     chat.say(f"The next message begins a new session.{stays}")
 

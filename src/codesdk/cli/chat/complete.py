@@ -54,7 +54,8 @@ class ChatCompleter(Completer):
                 yield Completion(value, -len(typed))
 
     def _files(self, typed: str, quote: str) -> Iterator[Completion]:
-        for path in matching_files(self._root, typed):
+        root = self._root if self.talk is None else Path(self.talk.workspace)
+        for path in matching_files(root, typed):
             text = f'"{path}"' if " " in path or quote else path
             yield Completion(text, -len(typed) - len(quote), display=theirs(path))
 

@@ -83,17 +83,12 @@ async def chosen(sdk: Handles, workspace: str, session: str | None, continues: b
 
 async def converse(opened: Opened, host: "Chat", new: "New", session_id: str | None) -> "Conversation":
     """Return a conversation that is open: in a session, or before its first message."""
-    from codesdk.cli.chat.commands import COMMANDS
     from codesdk.cli.chat.conversation import Conversation
     from codesdk.cli.chat.paint import Painter
 
     painter = Painter(host.screen.columns, colour=host.colour, styled=host.styled)
     talk = Conversation(opened.sdk, opened.me, host.screen, new, painter, host.pastes)
-    if session_id is not None:
-        await talk.open(session_id)
-    await talk.learn()
-    if talk.facts.runtime == "minicode":
-        await talk.actions.load(COMMANDS)
+    await (talk.learn() if session_id is None else talk.open(session_id))
     return talk
 
 

@@ -78,6 +78,8 @@ class Conversation:
         self.paint = painter
         self.pastes = pastes
         self.session: Session | None = None
+        self.workspace = new.workspace
+        """Where the files are that are named: that of the session, or of the next one."""
         self.desk = Desk(asyncio.get_running_loop().time)
         self.facts = self._no_facts()
         self.story = self._no_story()
@@ -98,9 +100,10 @@ class Conversation:
         session = await self.sdk.session(session_id)
         row = await session.info()
         await self.close()
-        self.session = session
+        self.session, self.workspace = session, row.workspace
         self.facts = self._no_facts()
         self.facts.read(row)
+        await self.learn()
         head = await session.service.head(session_id)
         after = await _past(session, head)
         self.say(f"{_title(row)} · {row.runtime} · session {short(session_id)} · {row.workspace}")
@@ -114,7 +117,7 @@ class Conversation:
         """Leave the session as it is; the next message makes another one."""
         if self._following is not None:
             self._following.cancel()
-        self.session, self._following = None, None
+        self.session, self._following, self.workspace = None, None, self.new.workspace
         self.facts, self.story = self._no_facts(), self._no_story()
         self.desk = Desk(asyncio.get_running_loop().time)
         self.front.refresh()
@@ -139,9 +142,16 @@ class Conversation:
         return session
 
     async def learn(self) -> None:
-        """Find out whether the runtime can be steered. Of one that this process does not know, that is tried."""
+        """Find out what comes with the runtime: whether it can be steered, and what plugins add to minicode.
+
+        Of one that this process does not know, it is tried whether it can be steered.
+        """
+        from codesdk.cli.chat.commands import COMMANDS
         from codesdk.runtimes import create_runtime
 
+        if self.facts.runtime == "minicode":
+            await self.actions.load(COMMANDS)
+        self.steers = True
         with contextlib.suppress(CodeSDKError):
             self.steers = create_runtime(self.facts.runtime).capabilities().supports_steer
 
@@ -194,13 +204,17 @@ class Conversation:
             if self._following is asyncio.current_task():
                 self._following = None  # it is this one that ends
             self.start_new()
+            await self.learn()
         except CodeSDKError as worse:
             self.say(worse.message, "red")
         else:
             self.say(error.message, "red")
 
     async def _take(self, event: Event, head: int) -> None:
+        before = self.facts.runtime
         self.facts.take(event)
+        if self.facts.runtime != before:
+            await self.learn()
         try:
             lines = await self.story.take(event)
         except NotFound as error:  # an artifact that retention has removed
@@ -245,8 +259,7 @@ class Conversation:
         """Send a message: to the running task where the runtime takes it, else as a task of its own."""
         text = self.pastes.whole(typed)
         session = await self.made(text)
-        root = Path(self.new.workspace)
-        message = await message_of(text, root, self.sdk.put_artifact)
+        message = await message_of(text, Path(self.workspace), self.sdk.put_artifact)
         if self.facts.task_id is None or queue or not await self._steered(session, message):
             await session.start([message])
 

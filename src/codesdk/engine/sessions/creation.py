@@ -116,16 +116,18 @@ def check_fit(
 
 
 def _isolation(runtime: Runtime, principal: str, level: IsolationLevel) -> Isolation:
-    """Return how a session is isolated. Principals share no state, and no process that holds credentials."""
+    """Return how a session is isolated: as its runtime says it runs, for nobody hosts it in another way here.
+
+    Principals share no state, and no process that holds credentials.
+    """
     able = capabilities_of(runtime)
     mode = able.recommended_isolation_mode
     if principal != LOCAL and mode == "in_process" and able.auth_model not in ("none", "api_key"):
-        if "subprocess" not in able.supported_isolation_modes:
-            raise Forbidden(
-                f"The runtime {runtime.name} keeps credentials on disk and runs inside of CodeSDK, where other"
-                " principals do too. Use one that runs as a process of its own."
-            )
-        mode = "subprocess"
+        raise Forbidden(
+            f"The runtime {runtime.name} keeps credentials on disk and runs inside of CodeSDK, where other"
+            " principals do too. The operator can give it a process of its own: with --hosting subprocess if it is"
+            " built in, or as an adapter with --external NAME=COMMAND."
+        )
     return Isolation(level=level, mode=mode)
 
 

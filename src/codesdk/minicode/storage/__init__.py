@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from codesdk.minicode.storage.sessions import (
         DamagedSession as DamagedSession,
         FsSessionRepository as FsSessionRepository,
+        UnusableSession as UnusableSession,
         check_session_id as check_session_id,
     )
 

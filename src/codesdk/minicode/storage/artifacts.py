@@ -50,6 +50,10 @@ class FsArtifactStore:
         """Return the bytes of an artifact of a session. Raise `NotFound` if there is none."""
         return await asyncio.to_thread(_read, self.directory_of(session_id), artifact_id)
 
+    async def copy(self, session_id: str, to: str) -> None:
+        """Give another session, which has none yet, copies of all artifacts of a session, under their ids."""
+        await asyncio.to_thread(_copy, self.directory_of(session_id), self.directory_of(to))
+
     async def delete(self, session_id: str) -> None:
         """Remove all artifacts of a session, if there are any."""
         await asyncio.to_thread(_remove, self.directory_of(session_id))
@@ -71,6 +75,18 @@ def _read(directory: Path, artifact_id: str) -> bytes:
         for path in directory.glob(f"*-{artifact_id}.*"):
             return path.read_bytes()
     raise NotFound(f"There is no artifact {artifact_id[:100]!r} in this session.")
+
+
+def _copy(source: Path, target: Path) -> None:
+    if not source.is_dir():
+        return
+    try:
+        target.mkdir(mode=0o700)
+        for path in source.iterdir():
+            write_file(target / path.name, path.read_bytes())
+    except OSError as error:
+        shutil.rmtree(target, ignore_errors=True)
+        raise StorageFailure(f"{target}: {error.strerror or error}. The artifacts were not copied.") from None
 
 
 def _remove(directory: Path) -> None:

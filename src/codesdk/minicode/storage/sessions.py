@@ -37,6 +37,10 @@ class DamagedSession(Record, frozen=True, kw_only=True):
     problem: str
 
 
+class UnusableSession(StorageFailure):
+    """The file of a session is damaged, or of a newer version. Nothing is written over it."""
+
+
 class _Stored(SessionState, frozen=True, kw_only=True, omit_defaults=False):
     """A session as its file has it: with all of its fields, so that every file says which version it is."""
 
@@ -129,7 +133,7 @@ class FsSessionRepository:
             if data != _encode(previous) and _decode(path, data, SessionState) != previous:
                 raise Conflict(
                     f"Another process has changed the session {state.id} meanwhile. Nothing was written: open it"
-                    " again to continue from there, or store this one under another id."
+                    " again to continue from there."
                 )
             _write(path, state)
 
@@ -212,11 +216,11 @@ def _encode(state: SessionState) -> bytes:
 
 
 def _decode(path: Path, data: bytes, kind: type[S]) -> S:
-    """Return what a file holds, as a session or as its summary. Raise `StorageFailure` for what it is instead."""
+    """Return what a file holds, as a session or as its summary. Raise `UnusableSession` for what it is instead."""
     try:
         version = msgspec.json.decode(data, type=_Head).version
         if version > VERSION:
-            raise StorageFailure(
+            raise UnusableSession(
                 f"The session file {path} is of version {version}, and this program knows {VERSION}. It was left"
                 " as it is. Open it with a newer CodeSDK."
             )
@@ -225,8 +229,8 @@ def _decode(path: Path, data: bytes, kind: type[S]) -> S:
         raise _damaged(path, str(error) or "nested too deeply") from None
 
 
-def _damaged(path: Path, why: str) -> StorageFailure:
-    return StorageFailure(
+def _damaged(path: Path, why: str) -> UnusableSession:
+    return UnusableSession(
         f"The session file {path} is damaged: {why}. It was left as it is. Mend it, or delete the session."
     )
 
