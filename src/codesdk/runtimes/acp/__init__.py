@@ -57,6 +57,7 @@ def entry_of_row(known: Known) -> RuntimeEntry:
         naming=row.naming,
         side=row.side,
         appends=row.appends,
+        tells_breaks=row.tells_breaks,
         instructions=known.instructions,
         state_folder="home",
         own_tools=known.own_tools,

@@ -63,7 +63,13 @@ _OPENCODE_OFF = (
 
 
 def _opencode_like(
-    name: str, folder: str, vendor: str, program: ProgramEntry, more: Mapping[str, str] = {}
+    name: str,
+    folder: str,
+    vendor: str,
+    program: ProgramEntry,
+    more: Mapping[str, str] = {},
+    *,
+    tells_breaks: bool = False,
 ) -> Known:
     variable = folder.upper()
     plugin = {"dependencies": {f"@{vendor}/plugin": program.version}}
@@ -95,6 +101,7 @@ def _opencode_like(
             ),
             naming=ToolNaming(prefix=f"{SERVER}_"),
             reading=Reading(names=("title",), spelled=(f"{SERVER}_${{name}}",)),
+            tells_breaks=tells_breaks,
         ),
         program=program,
         instructions=InstructionFiles(captured=("AGENTS.md",), folders=(f".{folder}",)),
@@ -119,5 +126,13 @@ KILO = _opencode_like(
         "KILO_SESSION_INGEST_URL": "${model_url}",
         "KILO_EVENT_SERVICE_URL": "${model_url}",
         "KILO_MODELS_URL": "${model_url}",
+        "KILO_SESSION_RETRY_LIMIT": "2",
+        # When a connection breaks it asks three public addresses whether there is a network, and has no switch for
+        # that. A proxy that is not there answers for all that is not loopback: nothing leaves the machine.
+        "HTTP_PROXY": "http://127.0.0.1:9",
+        "HTTPS_PROXY": "http://127.0.0.1:9",
+        "NO_PROXY": "127.0.0.1,localhost",
     },
+    # Without an answer it would wait for its network for ever.
+    tells_breaks=True,
 )

@@ -8,6 +8,7 @@ from codesdk.tools import SERVER
 
 _VIBE_CONFIG = """\
 active_model = "codesdk"
+default_agent = "codesdk"
 compaction_model = {{ name = ${{model:json}}, provider = "codesdk", alias = "codesdk" }}
 enable_connectors = false
 enable_telemetry = false
@@ -59,8 +60,9 @@ VIBE = Known(
             },
             files={
                 "vibe/config.toml": _VIBE_CONFIG,
-                # Its own prompt cannot be replaced; this is added to it.
-                "vibe/AGENTS.md": "${instructions}\n",
+                # Only an agent of one's own has a prompt of one's own.
+                "vibe/agents/codesdk.toml": 'display_name = "CodeSDK"\nsystem_prompt_id = "codesdk"\n',
+                "vibe/prompts/codesdk.md": "${instructions}\n",
             },
         ),
         naming=ToolNaming(
