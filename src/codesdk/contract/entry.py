@@ -137,6 +137,8 @@ class RuntimeEntry(msgspec.Struct, frozen=True, kw_only=True):
     """Its own folder among those that are made for a session."""
     own_tools: Mapping[str, Mapping[str, Any]] = {}
     """Calls of its own tools that would write the file `MARK`. The conformance run checks that none runs."""
+    other_tools: tuple[str, ...] = ()
+    """The names of its other own tools, those of former versions included. The conformance run calls each."""
 
     @property
     def wire(self) -> Wire | None:

@@ -61,6 +61,7 @@ def entry_of_row(known: Known) -> RuntimeEntry:
         instructions=known.instructions,
         state_folder="home",
         own_tools=known.own_tools,
+        other_tools=known.other_tools,
     )
 
 

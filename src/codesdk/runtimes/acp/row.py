@@ -123,6 +123,7 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
     """None for an agent that is given as a command."""
     instructions: InstructionFiles = InstructionFiles()
     own_tools: Mapping[str, Mapping[str, Any]] = {}
+    other_tools: tuple[str, ...] = ()
 
 
 def fill(value: Any, known: Mapping[str, str]) -> Any:

@@ -3,13 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from codesdk.contract.entry import MARK, InstructionFiles, ProgramEntry
+from codesdk.contract.entry import InstructionFiles, ProgramEntry
 from codesdk.contract.ownership import ToolNaming
 from codesdk.runtimes.acp.row import AgentRow, Known, Launch, Reading
+from codesdk.runtimes.opencode import ENTRY
 from codesdk.runtimes.program import pinned
 from codesdk.tools import SERVER
-
-_SHELL = {"command": f"touch {MARK}", "description": "Leave a mark"}
 
 
 def _opencode() -> dict[str, Any]:
@@ -70,6 +69,7 @@ def _opencode_like(
     more: Mapping[str, str] = {},
     *,
     tells_breaks: bool = False,
+    tools: tuple[str, ...] = (),
 ) -> Known:
     variable = folder.upper()
     plugin = {"dependencies": {f"@{vendor}/plugin": program.version}}
@@ -105,10 +105,8 @@ def _opencode_like(
         ),
         program=program,
         instructions=InstructionFiles(captured=("AGENTS.md",), folders=(f".{folder}",)),
-        own_tools={
-            "bash": _SHELL,
-            "write": {"filePath": MARK, "content": "x"},
-        },
+        own_tools=ENTRY.own_tools,
+        other_tools=(*ENTRY.other_tools, *tools),
     )
 
 
@@ -135,4 +133,37 @@ KILO = _opencode_like(
     },
     # Without an answer it would wait for its network for ever.
     tells_breaks=True,
+    tools=(
+        "agent_manager",
+        "agent_manager_models",
+        "background_process",
+        "board_post",
+        "board_read",
+        "browser_open",
+        "cancel_wakeup",
+        "chart",
+        "compact",
+        "cron_create",
+        "cron_delete",
+        "cron_list",
+        "generate_image",
+        "get_context_info",
+        "goal",
+        "goal_report",
+        "kilo_local_recall",
+        "kilo_memory_recall",
+        "kilo_memory_save",
+        "link_pr",
+        "notebook_edit",
+        "notebook_execute",
+        "notebook_read",
+        "notify_user",
+        "open_plan",
+        "repo_clone",
+        "repo_overview",
+        "schedule_wakeup",
+        "semantic_search",
+        "send_file",
+        "suggest",
+    ),
 )
