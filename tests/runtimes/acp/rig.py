@@ -31,12 +31,17 @@ def pretending(*deed: str) -> list[str]:
 
 @asynccontextmanager
 async def opened(
-    tmp_path: Path, command: list[str], mode: Any = "auto", idle_timeout_s: float = 60.0, **row: Any
+    tmp_path: Path,
+    command: list[str],
+    mode: Any = "auto",
+    idle_timeout_s: float = 60.0,
+    system_prompt: str = "",
+    **row: Any,
 ) -> AsyncIterator[Session]:
     """Open an SDK with one session of an agent that a command starts."""
     workspace = tmp_path / "workspace"
     workspace.mkdir(exist_ok=True)
-    config = {"command": command, "row": {**ROW, **row}}
+    config = {"command": command, "row": {**ROW, **row}, "system_prompt": system_prompt}
     async with (
         asyncio.timeout(TIMEOUT_S),
         CodeSDK.open(tmp_path / "data", providers={}, allow_yolo=True) as sdk,

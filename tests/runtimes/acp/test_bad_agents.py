@@ -157,6 +157,22 @@ async def test_an_agent_that_cannot_load_its_session_is_told_everything(
     assert left_behind(tmp_path) == []
 
 
+@pytest.mark.slow
+async def test_an_agent_that_talks_without_end_is_ended_by_a_stop(tmp_path: Path):
+    async with opened(tmp_path, pretending("endless")) as session:
+        task = await session.start("Hello.")
+        heard = 0
+        async for event in task.events():
+            heard += event.type == "model.output.delta"
+            if heard == 100:
+                break
+        await task.stop("enough")
+        assert (await task.result()).state == "stopped"
+        assert left_behind(tmp_path) == []
+    [said] = payloads(await log_of(tmp_path, session), "model.output.completed")
+    assert said.partial
+
+
 async def test_what_a_dying_agent_had_said_is_kept(tmp_path: Path):
     async with opened(tmp_path, pretending("good", "mid-turn")) as session:
         with pytest.raises(TaskFailure):
