@@ -10,7 +10,7 @@ SESSION = "s-1"
 GOES_ON = ("loads", "resumes", "only-resumes", "goes-on-with-nothing")
 """Deeds of an agent that says by which requests it came to its session."""
 asked = []
-tools = None
+tools = []
 ALLOW = [
     {"optionId": "always", "name": "Always", "kind": "allow_always"},
     {"optionId": "once", "name": "Once", "kind": "allow_once"},
@@ -106,24 +106,24 @@ class Tools:
         self.names = [tool["name"] for tool in self.ask("tools/list")["tools"]]
 
     def write(self, **frame):
-        self.child.stdin.write(json.dumps({"jsonrpc": "2.0", **frame}) + "\n")
-        self.child.stdin.flush()
+        print(json.dumps({"jsonrpc": "2.0", **frame}), file=self.child.stdin, flush=True)
 
     def ask(self, method, **params):
         self.number += 1
         self.write(id=self.number, method=method, params=params)
         while True:
-            frame = json.loads(self.child.stdout.readline())
+            frame = json.loads(next(iter(self.child.stdout or [])))
             if frame.get("id") == self.number:
                 return frame["result"]
 
 
 def call_tool():
     """Call a tool of ours through the program, and say what came of it."""
-    name = next(name for name in tools.names if name.endswith("workspace_read"))
+    [client] = tools
+    name = next(name for name in client.names if name.endswith("workspace_read"))
     given = {"path": "notes.txt"}
     update("tool_call", toolCallId="c1", title="workspace_read", status="in_progress", rawInput=given)
-    result = tools.ask("tools/call", name=name, arguments=given)
+    result = client.ask("tools/call", name=name, arguments=given)
     update("tool_call_update", toolCallId="c1", status="completed")
     say("".join(part["text"] for part in result["content"]))
 
@@ -251,7 +251,7 @@ while True:
         initialize(frame["id"])
     elif method == "session/new":
         if DEED == "calls-by-program":
-            tools = Tools(frame["params"]["mcpServers"][0])
+            tools.append(Tools(frame["params"]["mcpServers"][0]))
         begin(frame["id"])
     elif method in ("session/load", "session/resume") and DEED in GOES_ON:
         go_on(frame["id"], method)
