@@ -44,6 +44,8 @@ async def test_an_agent_without_http_calls_our_tools_through_a_program_of_ours(t
         said = (await (await session.start("What do my notes say?")).result()).text
     assert "remember the milk" in said
     events = await log_of(tmp_path, session)
+    [created] = payloads(events, "session.created")
+    assert created.mcp_transport == "stdio"
     [call] = payloads(events, "tool.call.completed")
     assert (call.name, call.executed_by, call.is_error) == ("workspace.read", "codesdk", False)
     assert left_behind(tmp_path) == []

@@ -9,6 +9,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from codesdk.contract.access import PROVIDER_OF
+from codesdk.contract.capabilities import McpTransport
 from codesdk.contract.entry import McpClient, RuntimeEntry
 from codesdk.contract.options import RuntimeOptions
 from codesdk.runtimes.acp.known import KNOWN
@@ -35,6 +36,10 @@ class CommandOptions(AcpOptions, frozen=True, kw_only=True):
         ),
     ]
     row: Annotated[AgentRow, Meta(description="Its row, as this page describes them.")]
+
+    @property
+    def mcp_transports(self) -> tuple[McpTransport, ...]:
+        return self.row.transports
 
 
 ROWS: Mapping[str, Known] = {known.row.name: known for known in KNOWN}
