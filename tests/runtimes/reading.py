@@ -11,8 +11,15 @@ from codesdk.engine.checks.replay import replay_session
 from codesdk.engine.checks.verify import verify_session
 from codesdk.gateway.capture.exact import hashes_of
 
-MODELS = {"claude-agent-sdk": "claude-sonnet-4-5", "codex-sdk": "gpt-5"}
-"""The two agents that tests of more than one look at closely, with a model for each."""
+MODELS = {
+    "acp:codex-acp": "gpt-5.5",
+    "claude-agent-sdk": "claude-sonnet-4-5",
+    "codex-sdk": "gpt-5",
+    "gemini-cli-core": "gemini-2.5-flash",
+    "minicode": "gpt-5.5",
+    "opencode-server": "gpt-5.5",
+}
+"""The agents that tests of more than one look at closely, with a model for each."""
 
 
 def workspace_in(tmp_path: Path, name: str) -> Path:

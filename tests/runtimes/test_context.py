@@ -31,6 +31,8 @@ READ: dict[str, Any] = {"call": {"tool": "workspace.read", "input": {"path": "lo
 LONG = "<Rbegin>\n" + "a line of the file\n" * 400 + "<Rend>\n"
 FILLING = "x" * 600
 AMPLE, TIGHT = 100_000, 1_000
+KEEPERS = MODELS.keys() - {"minicode"}
+"""Those that keep a copy of the conversation, and are told what is new. The other one is told everything each time."""
 
 
 @pytest.fixture(autouse=True)
@@ -129,7 +131,7 @@ class Story:
         document = json.loads(await sdk.read_artifact(exact.input_ref.artifact_id))
         parts = {name: await sdk.archive.blobs.get(name) for name in hashes_of(document)}
         body = join(document, parts)
-        return body.get("messages") or body["input"]
+        return next(body[key] for key in ("messages", "input", "contents") if key in body)
 
 
 def _text(messages: list[Message]) -> str:
@@ -150,19 +152,19 @@ def said(number: int) -> str:
 async def test_with_ample_room_a_program_is_told_what_is_new_and_after_a_loss_everything(
     tmp_path: Path, runtime: str
 ) -> None:
-    story = Story(tmp_path, runtime)
+    story, later = Story(tmp_path, runtime), "delta" if runtime in KEEPERS else "full"
     refused = [[{"http": {"status": 400}}]] * 4
     async with opened(tmp_path) as sdk:
         session = await story.begin(sdk, AMPLE, said(1), [READ], said(2), *refused)
         assert await story.turn(sdk, session) == "full"
-        assert await story.turn(sdk, session) == "delta"
+        assert await story.turn(sdk, session) == later
         with pytest.raises(CodeSDKError):
             await (await session.start("<Q90> is told, and never answered.")).result()
-        assert await story.compare(sdk, session) == "delta"
+        assert await story.compare(sdk, session) == later
     async with opened(tmp_path) as sdk:
         session = await story.go_on(sdk, said(3))
-        assert await story.turn(sdk, session) == "delta"
-    shutil.rmtree(tmp_path / "data" / "runtimes")
+        assert await story.turn(sdk, session) == later
+    shutil.rmtree(tmp_path / "data" / "runtimes", ignore_errors=runtime not in KEEPERS)
     async with opened(tmp_path) as sdk:
         session = await story.go_on(sdk, said(4), said(5), said(6))
         assert await story.turn(sdk, session) == "full"
@@ -185,9 +187,13 @@ async def test_with_little_room_a_program_begins_again_inside_its_budget(
         await session.set(context_budget_tokens=TIGHT)
         strategies += [await story.turn(sdk, session) for _ in range(2)]
         events = [decode(frame.data) async for frame in sdk.archive.frames(session.id)]
-    assert strategies == ["full", "delta", "full", "window", "delta"]
+    assert strategies == (
+        ["full", "delta", "full", "window", "delta"]
+        if runtime in KEEPERS
+        else ["full", "full", "full", "window", "window"]
+    )
     compacted = [event.payload for event in events if isinstance(event.payload, SessionCompacted)]
-    for payload, budget in zip(compacted, (2_400, TIGHT), strict=True):
+    for payload, budget in zip(compacted, (2_400, TIGHT) if runtime in KEEPERS else (), strict=True):
         assert payload.tokens_after <= budget // 2
         assert payload.tokens_before > budget
     for event in events:
@@ -202,14 +208,24 @@ async def test_a_session_that_is_too_large_works_again_after_it_was_compacted(
     story = Story(tmp_path, runtime)
     too_large, summary = [{"context_too_large": True}], "<S1> is what they said."
     async with opened(tmp_path) as sdk:
-        turns = (said(1), said(2), too_large, said(3), summary, said(4), said(5))
+        # Minicode leaves out by itself what is too much, and says so: see tests/minicode.
+        turns = (
+            said(1),
+            said(2),
+            *([too_large] if runtime in KEEPERS else []),
+            said(3),
+            summary,
+            said(4),
+            said(5),
+        )
         session = await story.begin(sdk, AMPLE, *turns)
         await story.turn(sdk, session)
         await story.turn(sdk, session)
-        with pytest.raises(CodeSDKError, match="codesdk compact") as refused:
-            await (await session.start("<Q91> is too much.")).result()
-        assert refused.value.code == "CONTEXT_TOO_LARGE"
-        await story.compare(sdk, session)
+        if runtime in KEEPERS:
+            with pytest.raises(CodeSDKError, match="codesdk compact") as refused:
+                await (await session.start("<Q91> is too much.")).result()
+            assert refused.value.code == "CONTEXT_TOO_LARGE"
+            await story.compare(sdk, session)
         await session.compact("window", keep_tokens=300)
         assert await story.turn(sdk, session) == "window"
         await session.compact("summary", keep_tokens=100)
@@ -220,7 +236,7 @@ async def test_a_session_that_is_too_large_works_again_after_it_was_compacted(
         await story.compare(sdk, session)
         assert await story.turn(sdk, session) == "window"
         assert "<S1>" in story.sent
-        assert await story.turn(sdk, session) == "delta"
+        assert await story.turn(sdk, session) == ("delta" if runtime in KEEPERS else "window")
         assert "<S1>" in story.sent
 
 

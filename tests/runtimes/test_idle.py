@@ -14,13 +14,19 @@ from codesdk.contract import events as ev
 from codesdk.contract.codec import decode
 from codesdk.engine.checks.replay import replay_session
 from codesdk.engine.checks.verify import verify_session
+from codesdk.runtimes import create_runtime
+from codesdk.runtimes.acp.adapter import AcpRuntime
 from codesdk.runtimes.claude.adapter import ClaudeRuntime
-from codesdk.runtimes.codex.adapter import CodexRuntime
 from codesdk.runtimes.program.retelling import RETOLD
 from codesdk.script import parse_object
 
 SCRIPT = parse_object({"loop": True, "turns": [{"steps": [{"text": "Noted."}]}]}, "idle")
-MODELS = {"claude-agent-sdk": "claude-sonnet-4-5", "codex-sdk": "gpt-5"}
+MODELS = {
+    "claude-agent-sdk": "claude-sonnet-4-5",
+    "codex-sdk": "gpt-5",
+    "opencode-server": "gpt-5.5",
+    "acp:codex-acp": "gpt-5.5",
+}
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +41,8 @@ def process_of(runtime: Any, session_id: str) -> int | None:
     if isinstance(runtime, ClaudeRuntime):
         live = runtime._live.get(session_id)
         return None if live is None else live.process.pid
-    server = runtime._servers.get(session_id)
+    running = runtime._agents if isinstance(runtime, AcpRuntime) else runtime._servers
+    server = running.get(session_id)
     return None if server is None else server.child.pid
 
 
@@ -54,8 +61,9 @@ async def requests(sdk: CodeSDK, events: list[Any]) -> list[str]:
     return sent
 
 
-@pytest.mark.parametrize("runtime", [ClaudeRuntime(), CodexRuntime()], ids=["claude", "codex"])
-async def test_an_idle_program_is_gone_and_the_next_task_knows_what_was_said(tmp_path: Path, runtime: Any):
+@pytest.mark.parametrize("name", MODELS)
+async def test_an_idle_program_is_gone_and_the_next_task_knows_what_was_said(tmp_path: Path, name: str):
+    runtime: Any = create_runtime(name)
     limits = Limits(runtime_idle_s=0.0)
     async with CodeSDK.open(
         tmp_path / "data", runtimes={runtime.name: runtime}, providers={}, limits=limits

@@ -3,6 +3,7 @@
 The model calls every tool that a program has or had, and some that none has. With the acts off the same calls run.
 """
 
+import contextlib
 import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -11,83 +12,23 @@ from typing import Any
 
 import pytest
 from tests.runtimes.alone import alone, tried_outside
+from tests.runtimes.programs import PROGRAMS, TRIED
 
 from codesdk import CodeSDK, Session
 from codesdk.contract.codec import decode
 from codesdk.contract.entry import MARK, RuntimeEntry
+from codesdk.contract.errors import TaskFailure
 from codesdk.contract.events import Event
 from codesdk.contract.ownership import MARK_START, WireRules
 from codesdk.engine.checks.replay import replay_session
 from codesdk.engine.checks.verify import verify_session
 from codesdk.gateway.capture.exact import hashes_of, join
-from codesdk.runtimes import claude, codex
-from codesdk.runtimes.claude.adapter import ClaudeRuntime
-from codesdk.runtimes.codex.adapter import CodexRuntime
+from codesdk.runtimes.registry import create_runtime
 from codesdk.script import Script, parse_object
 from codesdk.tools import builtin_registry, wire_name
 
 pytestmark = pytest.mark.program
 
-NATIVES = {
-    "claude": [
-        "Agent",
-        "Task",
-        "TaskOutput",
-        "TaskStop",
-        "Bash",
-        "BashOutput",
-        "KillShell",
-        "Glob",
-        "Grep",
-        "LS",
-        "Read",
-        "Edit",
-        "MultiEdit",
-        "Write",
-        "NotebookEdit",
-        "NotebookRead",
-        "WebFetch",
-        "WebSearch",
-        "TodoWrite",
-        "ExitPlanMode",
-        "EnterPlanMode",
-        "SlashCommand",
-        "Skill",
-        "AskUserQuestion",
-        "ListMcpResourcesTool",
-        "ReadMcpResourceTool",
-        "ToolSearch",
-        "EnterWorktree",
-        "LSP",
-    ],
-    "codex": [
-        "shell",
-        "shell_command",
-        "local_shell",
-        "container.exec",
-        "exec_command",
-        "write_stdin",
-        "apply_patch",
-        "view_image",
-        "update_plan",
-        "web_search",
-        "list_mcp_resources",
-        "list_mcp_resource_templates",
-        "read_mcp_resource",
-        "request_user_input",
-        "spawn_agent",
-        "send_input",
-        "resume_agent",
-        "wait",
-        "close_agent",
-        "tool_search",
-        "js_repl",
-        "exec",
-        "read_file",
-        "list_dir",
-        "grep_files",
-    ],
-}
 HIDDEN = [
     "run_terminal_cmd",
     "bash",
@@ -103,11 +44,11 @@ HIDDEN = [
     "workspace_forge",
 ]
 OURS = sorted(wire_name(spec.name) for spec in builtin_registry().specs())
-RUNTIMES = {"claude": (claude.NAME, ClaudeRuntime), "codex": (codex.NAME, CodexRuntime)}
-ENTRIES = {"claude": claude.ENTRY, "codex": codex.ENTRY}
+LOCKED = ("claude-agent-sdk", "codex-sdk")
+"""Those that have tools of their own which a session may enable, so that their lock can be opened."""
 FIRST = {
-    "claude": ("Bash", {"command": f"touch {MARK}", "description": "Leave a mark"}),
-    "codex": ("exec_command", {"cmd": f"touch {MARK}"}),
+    "claude-agent-sdk": ("Bash", {"command": f"touch {MARK}", "description": "Leave a mark"}),
+    "codex-sdk": ("exec_command", {"cmd": f"touch {MARK}"}),
 }
 """A call that leaves a mark in the workspace if it runs."""
 
@@ -137,14 +78,13 @@ async def opened(
     workspace = tmp_path / "workspace"
     workspace.mkdir()
     (workspace / "notes.txt").write_text("remember the milk\n")
-    name, runtime = RUNTIMES[which]
     async with CodeSDK.open(
-        tmp_path / "data", runtimes={name: runtime()}, providers={}, allow_yolo=True
+        tmp_path / "data", runtimes={which: create_runtime(which)}, providers={}, allow_yolo=True
     ) as sdk:
         yield (
             sdk,
             await sdk.create_session(
-                runtime=name, workspace=workspace, plays=plays, permission_mode="yolo", **options
+                runtime=which, workspace=workspace, plays=plays, permission_mode="yolo", **options
             ),
         )
 
@@ -169,10 +109,10 @@ async def sent(sdk: CodeSDK, events: list[Event]) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize("which", RUNTIMES)
+@pytest.mark.parametrize("which", LOCKED)
 async def test_no_native_name_is_offered_or_called_and_the_turn_goes_on(tmp_path: Path, which: str):
-    names = [*NATIVES[which], *HIDDEN]
-    inputs = ENTRIES[which].own_tools
+    inputs = PROGRAMS[which].own_tools
+    names = [*inputs, *PROGRAMS[which].other_tools, *HIDDEN]
     every = [foreign(name, f"f{n}", dict(inputs.get(name, {}))) for n, name in enumerate(names)]
     plays = script([{"text": "Let me see."}, *every], [*every[:3], READ], [{"text": "Milk."}])
     async with opened(tmp_path, which, plays) as (sdk, session):
@@ -196,7 +136,7 @@ async def test_no_native_name_is_offered_or_called_and_the_turn_goes_on(tmp_path
 
 
 @pytest.mark.parametrize("acts", [True, False], ids=["with-the-acts", "without"])
-@pytest.mark.parametrize("which", RUNTIMES)
+@pytest.mark.parametrize("which", LOCKED)
 async def test_the_wire_holds_where_the_programs_own_lock_is_open(
     tmp_path: Path, which: str, acts: bool, monkeypatch: pytest.MonkeyPatch
 ):
@@ -221,7 +161,7 @@ async def test_the_wire_holds_where_the_programs_own_lock_is_open(
 
 
 @pytest.mark.parametrize("restarted", [False, True], ids=["live", "restarted"])
-@pytest.mark.parametrize("which", RUNTIMES)
+@pytest.mark.parametrize("which", LOCKED)
 async def test_a_program_that_goes_on_with_its_own_copy_shows_the_model_its_denied_call_again(
     tmp_path: Path, which: str, restarted: bool
 ):
@@ -233,9 +173,8 @@ async def test_a_program_that_goes_on_with_its_own_copy_shows_the_model_its_deni
             assert (await (await session.start("Really?")).result()).text == "Yes."
             events, bodies = await read(sdk, session)
     if restarted:
-        runtime, make = RUNTIMES[which]
         async with CodeSDK.open(
-            tmp_path / "data", runtimes={runtime: make()}, providers={}, allow_yolo=True
+            tmp_path / "data", runtimes={which: create_runtime(which)}, providers={}, allow_yolo=True
         ) as sdk:
             session = await sdk.session(session.id, plays=script([{"text": "Yes."}]))
             assert (await (await session.start("Really?")).result()).text == "Yes."
@@ -250,3 +189,29 @@ async def test_a_program_that_goes_on_with_its_own_copy_shows_the_model_its_deni
 async def read(sdk: CodeSDK, session: Session) -> tuple[list[Event], list[dict[str, Any]]]:
     events = await checked(sdk, session)
     return events, await sent(sdk, events)
+
+
+@pytest.mark.parametrize("acts", [True, False], ids=["with-the-acts", "without"])
+@pytest.mark.parametrize("name", TRIED)
+async def test_a_native_call_reaches_no_agent_and_without_the_acts_every_agent(
+    tmp_path: Path, name: str, acts: bool, monkeypatch: pytest.MonkeyPatch
+):
+    """The control of the matrix's rows about ownership: an agent that is not kept from a call takes it for its own."""
+    if not acts:
+        monkeypatch.setattr("codesdk.gateway.sessions.OwnedBackend", lambda inner, tap, rules: inner)
+    tool, given = next(iter(PROGRAMS[name].own_tools.items()))
+    plays = script([foreign(tool, "f1", given)], *[[{"text": "Milk."}]] * 3)
+    async with opened(tmp_path, name, plays) as (sdk, session):
+        with contextlib.nullcontext() if acts else contextlib.suppress(TaskFailure):
+            assert (await (await session.start("What do my notes say?")).result()).text == "Milk."
+        events = await checked(sdk, session)
+        bodies = [json.dumps(body) for body in await sent(sdk, events)]
+    opinions = payloads(events, "tool.call.policy_evaluated")
+    denied = [o for o in opinions if o.result == "deny"]
+    on_the_wire = [o for o in denied if (o.source, o.rule) == ("codesdk", "wire")]
+    judged = [o for o in denied if o.source == "runtime"]
+    # Whoever does not tell of the call shows it to its model, with a result of its own.
+    told = [body for body in bodies[1:] if MARK in body and f"There is no tool {tool} here" not in body]
+    assert len(on_the_wire) == (1 if acts else 0)
+    assert bool(judged or told) is not acts
+    assert not (tmp_path / "workspace" / MARK).exists()

@@ -130,11 +130,15 @@ class RuntimeEntry(msgspec.Struct, frozen=True, kw_only=True):
     """Its model requests that are not part of the conversation."""
     appends: tuple[str, ...] = ()
     """What it may write behind what users said."""
+    tells_breaks: bool = False
+    """Whether it is told of a stream that breaks off by an error in the stream."""
     instructions: InstructionFiles = InstructionFiles()
     state_folder: str = "state"
     """Its own folder among those that are made for a session."""
     own_tools: Mapping[str, Mapping[str, Any]] = {}
     """Calls of its own tools that would write the file `MARK`. The conformance run checks that none runs."""
+    other_tools: tuple[str, ...] = ()
+    """The names of its other own tools, those of former versions included. The conformance run calls each."""
 
     @property
     def wire(self) -> Wire | None:
@@ -162,7 +166,13 @@ class RuntimeEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     def rules(self, natives: Sequence[str] = ()) -> WireRules:
         """Return how tools are owned in its model requests, given its own tools that a session enabled."""
-        return WireRules(naming=self.naming, side=self.side, appends=self.appends, natives=tuple(natives))
+        return WireRules(
+            naming=self.naming,
+            side=self.side,
+            appends=self.appends,
+            tells_breaks=self.tells_breaks,
+            natives=tuple(natives),
+        )
 
     def sources(self, home: str, state: str) -> InstructionSources:
         """Return where the runtime may find instructions, given the home and the state folder of a session, if it has them."""

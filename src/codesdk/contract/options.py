@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
+from codesdk.contract.capabilities import McpTransport
 from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.validation import explain
 
@@ -23,6 +24,11 @@ _KINDS = {str: "text", dict: "an object", bool: "true or false", int: "a whole n
 
 class RuntimeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The options of a runtime. As it is: those of a runtime without any."""
+
+    @property
+    def mcp_transports(self) -> tuple[McpTransport, ...]:
+        """The MCP transports of the agent, if these options say which agent it is. Empty: those of the runtime."""
+        return ()
 
 
 def read_options(kind: type[T], config: Config, runtime: str) -> T:

@@ -56,6 +56,9 @@ class WireRules(msgspec.Struct, frozen=True, kw_only=True):
     side: tuple[SideMark, ...] = ()
     appends: tuple[str, ...] = ()
     """What the agent may write behind what users said, in the same text: without it the conversation is not known again."""
+    tells_breaks: bool = False
+    """Whether a stream that breaks off ends with an error in it, and the agent's connection stays whole: some agents
+    take a broken one for a lost network, and look for that outside."""
     natives: tuple[str, ...] = ()
     """The wire names of the agent's own tools, and of the provider's, that the session enabled."""
 

@@ -152,5 +152,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """How often a runtime may send a model the same request within a minute; more counts as a loop."""
     max_same_calls: Count = 100
     """How often in a row a task may make the same call with the same result; more counts as a loop."""
+    max_calls: Count = 10_000
+    """How many tool calls a task may make, whatever they are; more counts as a loop."""
+    max_output_chars: Count = 64_000_000
+    """How much a runtime may stream in one task. One that talks without end would fill memory and disk."""
     runtime_idle_s: Seconds | None = 600.0
     """After this time without a task, a session's runtime process is ended. The next task starts it again. Null: never."""

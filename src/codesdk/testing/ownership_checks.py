@@ -13,7 +13,7 @@ from codesdk.contract.entry import MARK
 from codesdk.contract.errors import CodeSDKError
 from codesdk.testing.bench import FORBIDDEN, READ, WRITE, Bench, payloads
 from codesdk.testing.cells import holds, same
-from codesdk.testing.program_checks import PROGRAM, READS, RETRIES, native_calls
+from codesdk.testing.program_checks import PROGRAM, READS, RETRIES, native_calls, other_calls
 from codesdk.testing.runtime_checks import CONTENT, Check, calls, make_check, says
 from codesdk.testing.traps import ORDER, PROMPTS, lay_traps
 from codesdk.tools import offered_as
@@ -56,7 +56,6 @@ async def _offered(bench: Bench) -> None:
 
 async def _all_called(bench: Bench) -> None:
     bench.tools.give(READ, CONTENT)
-    names = {**native_calls(), **HIDDEN}
     async with bench.task("Leave a mark.", "yolo") as task:
         result = await task.result()
     same("marks that were left", _marks(bench), [])
@@ -66,7 +65,7 @@ async def _all_called(bench: Bench) -> None:
     asked = [p.tool_call_id for p in payloads(events, "tool.call.requested") if p.name != READ]
     denied = [p for p in payloads(events, "tool.call.denied") if p.name != READ]
     same("denials of the calls", sorted(p.tool_call_id for p in denied), sorted(asked))
-    same("the names that were denied", sorted(p.name for p in denied), sorted(names))
+    same("the names that were denied", sorted(p.name for p in denied), sorted(_NAMES))
     rules = {source.rule for p in denied for source in p.policy_snapshot.sources if source.result == "deny"}
     same("the rule that denied them", rules, {WIRE})
     started = [p.name for p in payloads(events, "tool.call.started")]
@@ -123,9 +122,9 @@ def _marks(bench: Bench) -> list[str]:
     return sorted(map(str, [*places, *Path(tempfile.gettempdir()).glob(f"{MARK}*")]))
 
 
+_NAMES = {**other_calls(), **native_calls(), **HIDDEN}
 _CALLS = [
-    {"call": {"tool": tool, "input": arguments, "offered": False}}
-    for tool, arguments in {**native_calls(), **HIDDEN}.items()
+    {"call": {"tool": tool, "input": arguments, "offered": False}} for tool, arguments in _NAMES.items()
 ]
 
 OWNERSHIP_CHECKS: tuple[Check, ...] = (

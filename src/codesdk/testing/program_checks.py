@@ -34,6 +34,11 @@ def native_calls() -> dict[str, Mapping[str, Any]]:
     return {name: arguments for tools in (*known, _OTHERS) for name, arguments in tools.items()}
 
 
+def other_calls() -> dict[str, Mapping[str, Any]]:
+    """Return calls of agents' other own tools, without arguments: what is denied by its name needs none."""
+    return {name: {} for entry in entries().values() for name in entry.other_tools}
+
+
 def instruction_paths() -> set[str]:
     """Return the files of a workspace in which runtimes look for instructions. None may reach the model."""
     found: set[str] = set()

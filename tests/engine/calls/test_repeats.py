@@ -10,10 +10,12 @@ from codesdk.contract.settings import Limits
 from codesdk.testing.fakes import FakeRuntime, FakeTools, call, done, memory_sdk, message
 
 
-async def play(paths: Iterable[str], tools: FakeTools | None = None, mode: Any = "yolo") -> str:
+async def play(
+    paths: Iterable[str], tools: FakeTools | None = None, mode: Any = "yolo", max_calls: int = 100
+) -> str:
     """Play a task that reads these, one after the other. Return what it says at its end."""
     runtime, tools = FakeRuntime(), tools or FakeTools()
-    limits = Limits(max_same_calls=3)
+    limits = Limits(max_same_calls=3, max_calls=max_calls)
     async with memory_sdk(runtimes=[runtime], tools=tools, limits=limits) as sdk:
         session = await sdk.create_session(
             runtime="fake", permission_mode=mode, interaction_mode="non_interactive"
@@ -50,3 +52,11 @@ async def test_a_call_whose_result_changes_gets_on():
             yield "a"
 
     assert await play(paths(), tools) == "Done."
+
+
+@pytest.mark.parametrize("mode", ["yolo", "auto"], ids=["that run", "that are denied"])
+async def test_a_model_that_only_ever_calls_tools_comes_to_an_end_however_it_varies_them(mode: Any):
+    with pytest.raises(TaskFailure, match=r"made more than 9 tool calls .*limits\.max_calls") as raised:
+        await play("ababababab", mode=mode, max_calls=9)
+    assert (raised.value.code, raised.value.retryable) == ("MODEL_ERROR", False)
+    assert await play("ababababa", mode=mode, max_calls=9) == "Done."

@@ -646,3 +646,16 @@ async def test_an_answer_that_breaks_off_behind_a_foreign_call_breaks_off_for_th
     # In this format only what follows tells that the arguments of a call are complete.
     assert [p.name for p in payloads(events, "tool.call.denied")] == ([] if wire == "chat" else ["Bash"])
     assert len(payloads(events, "runtime.request.started")) == 1
+
+
+@pytest.mark.parametrize("wire", WIRES)
+async def test_an_agent_that_would_look_for_the_network_is_told_in_the_stream_that_it_breaks_off(
+    tmp_path: Path, wire: Wire
+):
+    agent = LoopAgent(wire, rules=msgspec.structs.replace(RULES, tells_breaks=True))
+    text, events, _ = await play(tmp_path, agent, script([{"text": "Half"}, {"reset": True}]))
+    [answer] = agent.answers  # and so the connection did not break
+    assert (text, answer.text) == ("Half", "Half")
+    assert "The model's answer broke off." in (answer.error or "")
+    [end] = payloads(events, "runtime.request.completed")
+    assert end.status == "failed"

@@ -1,10 +1,16 @@
 """A program that speaks the Agent Client Protocol, well or badly: `pretender.py DEED [PHASE]`. Run by tests, not imported."""
 
 import json
+import os
+import subprocess
 import sys
 
 DEED, PHASE = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else ""
 SESSION = "s-1"
+GOES_ON = ("loads", "resumes", "only-resumes", "goes-on-with-nothing")
+"""Deeds of an agent that says by which requests it came to its session."""
+asked = []
+tools = []
 ALLOW = [
     {"optionId": "always", "name": "Always", "kind": "allow_always"},
     {"optionId": "once", "name": "Once", "kind": "allow_once"},
@@ -54,7 +60,11 @@ def initialize(number):
         return
     version = 2 if DEED == "v2" else 1
     info = {} if DEED == "nameless" else {"agentInfo": {"name": "pretender", "version": "9.9.9-nobody"}}
-    can = {"loadSession": True} if DEED in ("dies", "mute", "flood-in", "forgets") else {}
+    can = {}
+    if DEED in ("dies", "mute", "flood-in", "forgets", "loads", "resumes", "goes-on-with-nothing"):
+        can["loadSession"] = True
+    if DEED in GOES_ON:
+        can["sessionCapabilities"] = {"resume": {}}
     send(id=number, result={"protocolVersion": version, "agentCapabilities": can, **info})
 
 
@@ -65,12 +75,76 @@ def begin(number):
     send(id=number, result={"sessionId": SESSION, "something": "new"})
 
 
+def go_on(number, method):
+    """Load a session, which is told again, or resume it; refuse what the deed does not have."""
+    if DEED == "loads" and method == "session/load":
+        update("user_message_chunk", content={"type": "text", "text": "Hello."})
+        say("Done.")
+        send(id=number, result={})
+    elif DEED in ("resumes", "only-resumes") and method == "session/resume":
+        send(id=number, result={})
+    else:
+        send(id=number, error={"code": -32602, "message": "no such session"})
+
+
+class Tools:
+    """A client of the MCP server that a session is begun with, which is a program."""
+
+    def __init__(self, server):
+        given = {each["name"]: each["value"] for each in server["env"]}
+        self.child = subprocess.Popen(
+            [server["command"], *server["args"]],
+            env={**os.environ, **given},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.number = 0
+        client = {"name": "pretender", "version": "1"}
+        self.ask("initialize", protocolVersion="2025-06-18", capabilities={}, clientInfo=client)
+        self.write(method="notifications/initialized")
+        self.names = [tool["name"] for tool in self.ask("tools/list")["tools"]]
+
+    def write(self, **frame):
+        print(json.dumps({"jsonrpc": "2.0", **frame}), file=self.child.stdin, flush=True)
+
+    def ask(self, method, **params):
+        self.number += 1
+        self.write(id=self.number, method=method, params=params)
+        while True:
+            frame = json.loads(next(iter(self.child.stdout or [])))
+            if frame.get("id") == self.number:
+                return frame["result"]
+
+
+def call_tool():
+    """Call a tool of ours through the program, and say what came of it."""
+    [client] = tools
+    name = next(name for name in client.names if name.endswith("workspace_read"))
+    given = {"path": "notes.txt"}
+    update("tool_call", toolCallId="c1", title="workspace_read", status="in_progress", rawInput=given)
+    result = client.ask("tools/call", name=name, arguments=given)
+    update("tool_call_update", toolCallId="c1", status="completed")
+    say("".join(part["text"] for part in result["content"]))
+
+
 def call(status, **more):
     update("tool_call", toolCallId="c1", title="run_shell", status=status, kind="execute", **more)
 
 
 def prompt(number, params):  # noqa: C901 - one case for each deed
     match DEED:
+        case _ if DEED in GOES_ON:
+            words = "".join(block.get("text", "") for block in params["prompt"])
+            # The first process only answers, so that the next one has something to load.
+            begun = asked == ["initialize", "session/new", "session/prompt"]
+            say("Done." if begun else f"{' '.join(asked)}: {words}")
+        case "shows":
+            say(os.environ["SHOWN"])
+        case "endless":
+            flood()
+        case "calls-by-program":
+            call_tool()
         case "flood":
             for n in range(20_000):
                 update("dream_update", number=n)
@@ -165,6 +239,7 @@ if DEED == "silent":
 while True:
     frame = read()
     method = frame.get("method")
+    asked.append(method)
     if DEED == "dies" and method == PHASE:
         sys.stderr.write("I give up.\n")
         sys.exit(3)
@@ -175,7 +250,11 @@ while True:
     if method == "initialize":
         initialize(frame["id"])
     elif method == "session/new":
+        if DEED == "calls-by-program":
+            tools.append(Tools(frame["params"]["mcpServers"][0]))
         begin(frame["id"])
+    elif method in ("session/load", "session/resume") and DEED in GOES_ON:
+        go_on(frame["id"], method)
     elif method == "session/set_mode" and DEED != "own-asks":
         send(id=frame["id"], result={})
     elif method == "session/prompt":

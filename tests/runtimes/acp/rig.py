@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from codesdk import CodeSDK, Session, SessionSettings
+from codesdk import CodeSDK, Limits, Session, SessionSettings
 from codesdk.contract.codec import decode
 from codesdk.contract.events import Event
 from codesdk.engine.checks.replay import replay_session
@@ -31,15 +31,21 @@ def pretending(*deed: str) -> list[str]:
 
 @asynccontextmanager
 async def opened(
-    tmp_path: Path, command: list[str], mode: Any = "auto", idle_timeout_s: float = 60.0, **row: Any
+    tmp_path: Path,
+    command: list[str],
+    mode: Any = "auto",
+    idle_timeout_s: float = 60.0,
+    system_prompt: str = "",
+    limits: Limits | None = None,
+    **row: Any,
 ) -> AsyncIterator[Session]:
     """Open an SDK with one session of an agent that a command starts."""
     workspace = tmp_path / "workspace"
     workspace.mkdir(exist_ok=True)
-    config = {"command": command, "row": {**ROW, **row}}
+    config = {"command": command, "row": {**ROW, **row}, "system_prompt": system_prompt}
     async with (
         asyncio.timeout(TIMEOUT_S),
-        CodeSDK.open(tmp_path / "data", providers={}, allow_yolo=True) as sdk,
+        CodeSDK.open(tmp_path / "data", providers={}, allow_yolo=True, limits=limits or Limits()) as sdk,
     ):
         yield await sdk.create_session(
             runtime="acp",

@@ -8,7 +8,7 @@ import pytest
 from tests.runtimes.acp.rig import log_of, notices, opened, payloads, pretending
 from tests.runtimes.alone import left_behind
 
-from codesdk import CodeSDK
+from codesdk import CodeSDK, Limits
 from codesdk.contract.errors import CodeSDKError, TaskFailure
 from codesdk.runtimes.acp import agent
 from codesdk.runtimes.program.signals import MAX_OF_ONE
@@ -155,6 +155,36 @@ async def test_an_agent_that_cannot_load_its_session_is_told_everything(
         again = await sdk.session(session.id)
         assert (await (await again.start("Still there?")).result()).text == "Done."
     assert left_behind(tmp_path) == []
+
+
+@pytest.mark.slow
+async def test_an_agent_that_talks_without_end_is_ended_by_a_stop(tmp_path: Path):
+    async with opened(tmp_path, pretending("endless")) as session:
+        task = await session.start("Hello.")
+        heard = 0
+        async for event in task.events():
+            heard += event.type == "model.output.delta"
+            if heard == 100:
+                break
+        await task.stop("enough")
+        assert (await task.result()).state == "stopped"
+        assert left_behind(tmp_path) == []
+    [said] = payloads(await log_of(tmp_path, session), "model.output.completed")
+    assert said.partial
+
+
+@pytest.mark.slow
+async def test_an_agent_that_talks_without_end_is_ended_where_nobody_stops_it(tmp_path: Path):
+    limits = Limits(max_output_chars=1_000_000)
+    async with opened(tmp_path, pretending("endless"), limits=limits) as session:
+        with pytest.raises(
+            TaskFailure, match=r"said more than 1000000 characters \(limits\.max_output_chars\)"
+        ) as caught:
+            await (await session.start("Hello.")).result()
+        assert (caught.value.code, caught.value.retryable) == ("RUNTIME_PROTOCOL", False)
+        assert left_behind(tmp_path) == []
+    said = payloads(await log_of(tmp_path, session), "model.output.delta")
+    assert sum(len(p.delta) for p in said) <= 1_010_000, "what follows is not kept"
 
 
 async def test_what_a_dying_agent_had_said_is_kept(tmp_path: Path):

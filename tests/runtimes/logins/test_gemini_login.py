@@ -26,21 +26,7 @@ from codesdk.runtimes.program.logins import mark_refused
 HELLO = "Hello from the account."
 TOKEN = "POST oauth2.googleapis.com/token"
 HOSTS = {"oauth2.googleapis.com", "www.googleapis.com", "cloudcode-pa.googleapis.com"}
-NATIVE = (
-    *(
-        "update_topic",
-        "list_directory",
-        "read_file",
-        "grep_search",
-        "glob",
-        "replace",
-        "write_file",
-        "web_fetch",
-    ),
-    *("run_shell_command", "list_background_processes", "read_background_output", "google_web_search"),
-    *("write_todos", "enter_plan_mode", "invoke_agent", "activate_skill"),
-)
-"""What gemini declares to its model if nobody stops it."""
+NATIVE = (*ENTRY.own_tools, *ENTRY.other_tools)
 
 
 @pytest.fixture

@@ -33,27 +33,6 @@ def loopback_only(tmp_path: Path) -> Iterator[None]:
         assert left_behind(tmp_path) == []
 
 
-OTHERS = [
-    "read",
-    "glob",
-    "grep",
-    "list",
-    "webfetch",
-    "task",
-    "todowrite",
-    "todoread",
-    "skill",
-    "question",
-    "patch",
-    "multiedit",
-    "lsp",
-    "websearch",
-    "codesearch",
-    "plan_exit",
-    "invalid",
-    "no_such_tool",
-]
-"""Names of tools of opencode's own, of this version and others, that leave no mark."""
 USAGE = {"input": 100, "output": 20, "cache_read": 5}
 
 
@@ -211,7 +190,7 @@ async def test_questions_are_ours_and_calls_of_one_answer_run_at_the_same_time(
 
 
 async def test_no_tool_of_its_own_runs_whatever_the_model_calls(tmp_path: Path):
-    names = {**ENTRY.own_tools, **{name: {"x": 1} for name in OTHERS}}
+    names = {**ENTRY.own_tools, **{name: {"x": 1} for name in ENTRY.other_tools}}
     native = [{"call": {"tool": name, "input": given, "offered": False}} for name, given in names.items()]
     turns = [[{"text": "My way."}, *native], *[[{"text": "Then not."}]] * 4]
     async with opened(tmp_path, *turns, mode="yolo") as rig:

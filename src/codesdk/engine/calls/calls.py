@@ -353,15 +353,22 @@ class Calls:
             call.prepared = answered(call.prepared, call.state.answer)
 
     def _stop_loop(self) -> None:
-        """End a task whose model makes the same call for ever, or never a result that fits.
+        """End a task whose model makes the same call for ever, or any calls, or never a result that fits.
 
         Its requests grow with each call, so none is like another.
         """
-        task, limit = self._scope.state.task, self._scope.ports.limits.max_same_calls
+        task, limits = self._scope.state.task, self._scope.ports.limits
+        limit = limits.max_same_calls
         if task is not None and task.repeated.times > limit:
             message = (
                 f"The model called {task.repeated.call[0]} with the same input more than {limit} times in a row, and got the"
                 " same result each time. The task was stopped; start it again, perhaps with another wording or model."
+            )
+            self._scope.halt(ErrorInfo(code="MODEL_ERROR", message=message, retryable=False), None)
+        elif task is not None and task.work.calls > limits.max_calls:
+            message = (
+                f"The task made more than {limits.max_calls} tool calls (limits.max_calls) and came to no end. It was stopped;"
+                " divide it into smaller ones, or have the limit raised by whoever runs CodeSDK."
             )
             self._scope.halt(ErrorInfo(code="MODEL_ERROR", message=message, retryable=False), None)
         elif task is not None and task.refused >= MAX_REFUSED and task.answer is None:

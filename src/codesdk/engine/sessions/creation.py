@@ -89,7 +89,7 @@ def first_event(
         title=config.title,
         model=config.model,
         budgets=config.budgets,
-        mcp_transport=tool_transport(capabilities_of(runtime)),
+        mcp_transport=tool_transport(runtime, config.settings.runtime_config),
         sealed=list(sealed),
         project_id=config.project_id,
     )

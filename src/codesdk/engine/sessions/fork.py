@@ -20,7 +20,7 @@ from codesdk.engine.log.journal import Journal
 from codesdk.engine.log.loading import read_transcript
 from codesdk.engine.log.state import EMPTY_CHAIN, SessionState
 from codesdk.engine.log.transcript import is_model_message
-from codesdk.engine.sessions.resources import capabilities_of, tool_transport
+from codesdk.engine.sessions.resources import tool_transport
 from codesdk.engine.sessions.scope import Ports, adopt_artifact, store_artifact
 from codesdk.engine.tasks import lifecycle
 from codesdk.redaction import Redactor
@@ -68,7 +68,7 @@ def on_runtime(payload: SessionCreated, source: SessionState, runtime: Runtime) 
         payload,
         runtime=runtime.name,
         model=source.next_model or source.model,
-        mcp_transport=tool_transport(capabilities_of(runtime)),
+        mcp_transport=tool_transport(runtime, payload.settings.get("runtime_config", {})),
     )
 
 

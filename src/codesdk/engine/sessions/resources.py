@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -18,6 +18,7 @@ from codesdk.contract.errors import CodeSDKError, InvalidRequest, TaskFailure
 from codesdk.contract.events import ArtifactCreated
 from codesdk.contract.messages import ArtifactRef
 from codesdk.contract.models import NO_SOURCES, InstructionSources, LoginKind, ModelAnswered, Payer
+from codesdk.contract.options import RuntimeOptions, read_options
 from codesdk.contract.ownership import DEFAULT_RULES, WireRules
 from codesdk.contract.ports import Attached, ToolCalls
 from codesdk.contract.runtime import Ruling, Runtime, TakeMessage, ToolAnnouncement, ToolReply
@@ -41,18 +42,30 @@ from codesdk.tools import listed_tools
 TOKEN_CHARS = 24
 """A part of a URL that has at least this many characters is a token."""
 
-SERVED: tuple[McpTransport, ...] = ("http",)
-"""The MCP transports that are served here."""
+SERVED: tuple[McpTransport, ...] = ("http", "stdio")
+"""The MCP transports over which a session's tools can be had: HTTP, and a program of ours that passes all on to it."""
 
 T = TypeVar("T")
 _log = logging.getLogger("codesdk.resources")
 
 
-def tool_transport(capabilities: Capabilities) -> McpTransport | None:
-    """Return a runtime's first MCP transport that is served here, or None if it takes no tools over MCP."""
+def tool_transport(runtime: Runtime, config: Mapping[str, Any]) -> McpTransport | None:
+    """Return the first MCP transport that is served here, of those that a session's options say its agent has, or else
+    its runtime. None if it takes no tools over MCP."""
+    capabilities = capabilities_of(runtime)
     if capabilities.tool_execution_model != "external_mcp":
         return None
-    return next((transport for transport in capabilities.mcp_transports if transport in SERVED), None)
+    taken = _options(runtime, config).mcp_transports or capabilities.mcp_transports
+    return next((transport for transport in taken if transport in SERVED), None)
+
+
+def _options(runtime: Runtime, config: Mapping[str, Any]) -> RuntimeOptions:
+    """Return a session's options; those of a runtime without any if they do not fit, which a task then says in words."""
+    try:
+        options: Any = read_options(options_of(runtime), config, runtime.name)
+    except InvalidRequest:
+        options = None
+    return options if isinstance(options, RuntimeOptions) else RuntimeOptions()
 
 
 def capabilities_of(runtime: Runtime) -> Capabilities:

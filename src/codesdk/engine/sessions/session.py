@@ -29,7 +29,7 @@ from codesdk.engine.log.state import SessionState
 from codesdk.engine.models.limits import Spending
 from codesdk.engine.sessions.creation import check_fit
 from codesdk.engine.sessions.queue import Slots, TaskQueue
-from codesdk.engine.sessions.resources import Resources, capabilities_of, options_of, tool_transport
+from codesdk.engine.sessions.resources import Resources, options_of, tool_transport
 from codesdk.engine.sessions.scope import SessionScope
 from codesdk.engine.sessions.sealing import Held
 from codesdk.engine.tasks import lifecycle
@@ -318,7 +318,7 @@ class LiveSession:
         config = self.scope.settings.runtime_config
         left = _options_for(found, self.scope, runtime_config)
         await self.resources.release_runtime()
-        journal, transport = self.recorder.journal, tool_transport(capabilities_of(found))
+        journal, transport = self.recorder.journal, tool_transport(found, left)
         lost = ["reasoning", f"what {before} kept of the conversation on its own"]
         lost += [f"the option {name}" for name in config if name not in left]
         lifecycle.resume_from_transcript(

@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 import msgspec
 
-from codesdk.contract.errors import CodeSDKError
+from codesdk.contract.errors import CodeSDKError, ErrorInfo
 from codesdk.contract.events import (
     MAX_REPORTED_COST_USD,
     MAX_REPORTED_TOKENS,
@@ -73,6 +73,8 @@ class Intake:
         self._journal = scope.journal
         self._marks = scope.marks
         self._max_bytes = scope.ports.limits.max_event_bytes
+        self._max_chars = scope.ports.limits.max_output_chars
+        self._streamed = 0
         self._streams: dict[str, _Stream] = {}
         # The blocks of each message, so that ending one of thousands does not look at all.
         self._blocks: dict[str, dict[str, None]] = {}
@@ -82,6 +84,8 @@ class Intake:
     def quick(self, draft: Draft) -> bool:
         """Write a plain delta without an await, the common case. Return false if it is not one."""
         payload: Any = draft.payload
+        if self._streamed > self._max_chars and self._is_flood(payload):
+            return True
         if type(payload) is not OutputDelta or not self._is_plain(payload):
             return False
         stream = self._streams.get(payload.block_id)
@@ -114,6 +118,8 @@ class Intake:
 
     async def draft(self, draft: Draft) -> None:
         """Write a draft, in order of arrival."""
+        if self._streamed > self._max_chars and self._is_flood(draft.payload):
+            return
         try:
             payload = self._legible(draft.payload)
         except _Malformed as problem:
@@ -244,8 +250,23 @@ class Intake:
 
     def _feed(self, stream: _Stream, payload: OutputDelta) -> OutputDelta:
         stream.last = payload
+        self._streamed += len(payload.delta)
         text = stream.feed(payload.delta, self._marks)
         return payload if text == payload.delta else msgspec.structs.replace(payload, delta=text)
+
+    def _is_flood(self, payload: object) -> bool:
+        """Return whether a draft is one more delta of a runtime that talks without end, and end its task.
+
+        What it still says until it has ended is not kept.
+        """
+        if type(payload) is not OutputDelta:
+            return False
+        message = (
+            f"The runtime said more than {self._max_chars} characters (limits.max_output_chars) in one task and came to no"
+            " end. The task was stopped; divide it into smaller ones, or have the limit raised by whoever runs CodeSDK."
+        )
+        self._scope.halt(ErrorInfo(code="RUNTIME_PROTOCOL", message=message, retryable=False), None)
+        return True
 
     def _legible(self, payload: Any) -> Any:
         """Return a draft's payload as readers of the log will see it. Raise `_Malformed` if it is invalid."""

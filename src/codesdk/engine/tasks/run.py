@@ -214,7 +214,7 @@ class TaskRun:
         offered = Offered(capture=capabilities.input_capture, captured=captured, unseen=beside)
         handle = self._handle = await self._handover.begin(self.task_id, host, offered)
         if self._resumed:
-            transport = tool_transport(capabilities)
+            transport = tool_transport(self._runtime, self._scope.settings.runtime_config)
             lifecycle.resumed(self._scope.journal, self._handover.went_native, transport, self._runtime)
         ending = await self._listen(handle)
         while (problem := await self._lacks(ending)) is not None:

@@ -48,7 +48,10 @@ class OwnedBackend:
         try:
             request = msgspec.structs.replace(request, aside=aside)
             sent = Sent(codec, request, ask, acts.request(ask.body, plan), 0)
-            turn = Turn(self._inner, self._tap, acts, plan, sent, denied, may_ask_again=main)
+            breaks = self._rules.tells_breaks
+            turn = Turn(
+                self._inner, self._tap, acts, plan, sent, denied, may_ask_again=main, tells_breaks=breaks
+            )
         except _UNFIT as error:
             return _unfit(codec, error)
         reply = await turn.run()

@@ -16,8 +16,9 @@ from codesdk.gateway.ownership.acts import Acts, AnswerActs, DeniedCall, Plan
 from codesdk.gateway.ownership.values import write_json
 from codesdk.gateway.reply import RawRequest, Reply, Reset, close_body
 from codesdk.gateway.server import Backend
-from codesdk.gateway.wires.exchange import Ask, Codec
+from codesdk.gateway.wires.exchange import Ask, Codec, Fault
 from codesdk.gateway.wires.formats import find_route
+from codesdk.gateway.wires.sse import frame
 
 MAX_AGAIN = 5
 """How often a model is asked again within one answer. One that still calls what it does not have, although it was told
@@ -62,6 +63,7 @@ class Turn:
         denied: dict[str, DeniedCall],
         *,
         may_ask_again: bool,
+        tells_breaks: bool = False,
     ) -> None:
         self._inner = inner
         self._tap = tap
@@ -71,6 +73,7 @@ class Turn:
         self._denied = denied
         self._left = MAX_AGAIN if may_ask_again else 0
         self._may_ask_again = may_ask_again
+        self._tells_breaks = tells_breaks and sent.ask.sse
         self._names: list[str] = []
         self._told = 0
         self._request_id = ""
@@ -116,6 +119,15 @@ class Turn:
         answer.next_step()
         self._sent, self._told, self._request_id = sent, 0, reply.request_id or ""
         return reply
+
+    def broken_off(self) -> bytes:
+        """Return the error with which a stream ends that breaks off. Raise `Reset` where the connection breaks, too."""
+        if not self._tells_breaks:
+            raise Reset
+        codec = self._first.codec
+        # A number that agents know as one to try again at: some read the words of an error in a stream, and no code.
+        fault = Fault(status=502, kind="server", message="502 The model's answer broke off. Try again.")
+        return frame("error" if codec.wire == "anthropic" else "", codec.error(fault)[1])
 
     async def _failed(self, reply: Reply) -> Reply | None:
         """Deal with an error in place of a further answer.
@@ -178,7 +190,7 @@ class Steps:
                     return last
             except Reset:
                 await self._turn.record()
-                raise
+                return self._broken_off()
             else:
                 if passed := self._turn.answer.feed(chunk):
                     return passed
@@ -201,8 +213,13 @@ class Steps:
         self._body = _chunks(reply.body)
         if not reply.is_good:
             await close_body(self._body)
-            raise Reset
+            return self._broken_off()
         return None
+
+    def _broken_off(self) -> bytes:
+        last = self._turn.broken_off()
+        self._is_over = True
+        return last
 
 
 class _Once:

@@ -9,6 +9,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from codesdk.contract.access import PROVIDER_OF
+from codesdk.contract.capabilities import McpTransport
 from codesdk.contract.entry import McpClient, RuntimeEntry
 from codesdk.contract.options import RuntimeOptions
 from codesdk.runtimes.acp.known import KNOWN
@@ -36,6 +37,10 @@ class CommandOptions(AcpOptions, frozen=True, kw_only=True):
     ]
     row: Annotated[AgentRow, Meta(description="Its row, as this page describes them.")]
 
+    @property
+    def mcp_transports(self) -> tuple[McpTransport, ...]:
+        return self.row.transports
+
 
 ROWS: Mapping[str, Known] = {known.row.name: known for known in KNOWN}
 """The agents that ship, by name."""
@@ -57,9 +62,11 @@ def entry_of_row(known: Known) -> RuntimeEntry:
         naming=row.naming,
         side=row.side,
         appends=row.appends,
+        tells_breaks=row.tells_breaks,
         instructions=known.instructions,
         state_folder="home",
         own_tools=known.own_tools,
+        other_tools=known.other_tools,
     )
 
 

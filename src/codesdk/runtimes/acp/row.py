@@ -99,6 +99,9 @@ class AgentRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Its model requests that are not part of the conversation."""
     appends: tuple[str, ...] = ()
     """What it may write behind what users said, in the same text; what it writes before that is not looked at."""
+    tells_breaks: bool = False
+    """Whether it is told of a stream that breaks off by an error in the stream, because it looks for the network
+    outside if its connection breaks."""
     session_file: SessionFile | None = None
     exit: ExitRule = "eof"
     exit_s: float = 2.0
@@ -120,6 +123,7 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
     """None for an agent that is given as a command."""
     instructions: InstructionFiles = InstructionFiles()
     own_tools: Mapping[str, Mapping[str, Any]] = {}
+    other_tools: tuple[str, ...] = ()
 
 
 def fill(value: Any, known: Mapping[str, str]) -> Any:

@@ -1,12 +1,11 @@
 """claude-agent-acp: Claude Code behind a bridge, without its own tools, settings and titles."""
 
-from codesdk.contract.entry import MARK, InstructionFiles
+from codesdk.contract.entry import InstructionFiles
 from codesdk.contract.ownership import SideMark, ToolNaming
 from codesdk.runtimes.acp.row import AgentRow, Known, Launch, Reading
+from codesdk.runtimes.claude import ENTRY
 from codesdk.runtimes.program import pinned
 from codesdk.tools import PREFIX
-
-_SHELL = {"command": f"touch {MARK}", "description": "Leave a mark"}
 
 CLAUDE = Known(
     row=AgentRow(
@@ -58,8 +57,6 @@ CLAUDE = Known(
     instructions=InstructionFiles(
         captured=("CLAUDE.md",), others=("CLAUDE.local.md", "AGENTS.md", "SKILL.md"), folders=(".claude",)
     ),
-    own_tools={
-        "Bash": _SHELL,
-        "Write": {"file_path": MARK, "content": "x"},
-    },
+    own_tools=ENTRY.own_tools,
+    other_tools=ENTRY.other_tools,
 )

@@ -3,6 +3,7 @@
 from codesdk.contract.entry import InstructionFiles
 from codesdk.contract.ownership import SideMark, ToolNaming
 from codesdk.runtimes.acp.row import AgentRow, Known, Launch, Reading
+from codesdk.runtimes.codex import ENTRY
 from codesdk.runtimes.codex.features import OFF
 from codesdk.runtimes.program import pinned
 from codesdk.tools import NAMESPACE, SERVER
@@ -78,4 +79,6 @@ CODEX = Known(
     instructions=InstructionFiles(
         captured=("AGENTS.md",), others=("AGENTS.override.md", "SKILL.md"), folders=(".codex", ".agents")
     ),
+    own_tools=ENTRY.own_tools,
+    other_tools=ENTRY.other_tools,
 )

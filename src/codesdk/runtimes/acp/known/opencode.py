@@ -3,13 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from codesdk.contract.entry import MARK, InstructionFiles, ProgramEntry
+from codesdk.contract.entry import InstructionFiles, ProgramEntry
 from codesdk.contract.ownership import ToolNaming
 from codesdk.runtimes.acp.row import AgentRow, Known, Launch, Reading
+from codesdk.runtimes.opencode import ENTRY
 from codesdk.runtimes.program import pinned
 from codesdk.tools import SERVER
-
-_SHELL = {"command": f"touch {MARK}", "description": "Leave a mark"}
 
 
 def _opencode() -> dict[str, Any]:
@@ -63,7 +62,14 @@ _OPENCODE_OFF = (
 
 
 def _opencode_like(
-    name: str, folder: str, vendor: str, program: ProgramEntry, more: Mapping[str, str] = {}
+    name: str,
+    folder: str,
+    vendor: str,
+    program: ProgramEntry,
+    more: Mapping[str, str] = {},
+    *,
+    tells_breaks: bool = False,
+    tools: tuple[str, ...] = (),
 ) -> Known:
     variable = folder.upper()
     plugin = {"dependencies": {f"@{vendor}/plugin": program.version}}
@@ -95,13 +101,12 @@ def _opencode_like(
             ),
             naming=ToolNaming(prefix=f"{SERVER}_"),
             reading=Reading(names=("title",), spelled=(f"{SERVER}_${{name}}",)),
+            tells_breaks=tells_breaks,
         ),
         program=program,
         instructions=InstructionFiles(captured=("AGENTS.md",), folders=(f".{folder}",)),
-        own_tools={
-            "bash": _SHELL,
-            "write": {"filePath": MARK, "content": "x"},
-        },
+        own_tools=ENTRY.own_tools,
+        other_tools=(*ENTRY.other_tools, *tools),
     )
 
 
@@ -119,5 +124,46 @@ KILO = _opencode_like(
         "KILO_SESSION_INGEST_URL": "${model_url}",
         "KILO_EVENT_SERVICE_URL": "${model_url}",
         "KILO_MODELS_URL": "${model_url}",
+        "KILO_SESSION_RETRY_LIMIT": "2",
+        # When a connection breaks it asks three public addresses whether there is a network, and has no switch for
+        # that. A proxy that is not there answers for all that is not loopback: nothing leaves the machine.
+        "HTTP_PROXY": "http://127.0.0.1:9",
+        "HTTPS_PROXY": "http://127.0.0.1:9",
+        "NO_PROXY": "127.0.0.1,localhost",
     },
+    # Without an answer it would wait for its network for ever.
+    tells_breaks=True,
+    tools=(
+        "agent_manager",
+        "agent_manager_models",
+        "background_process",
+        "board_post",
+        "board_read",
+        "browser_open",
+        "cancel_wakeup",
+        "chart",
+        "compact",
+        "cron_create",
+        "cron_delete",
+        "cron_list",
+        "generate_image",
+        "get_context_info",
+        "goal",
+        "goal_report",
+        "kilo_local_recall",
+        "kilo_memory_recall",
+        "kilo_memory_save",
+        "link_pr",
+        "notebook_edit",
+        "notebook_execute",
+        "notebook_read",
+        "notify_user",
+        "open_plan",
+        "repo_clone",
+        "repo_overview",
+        "schedule_wakeup",
+        "semantic_search",
+        "send_file",
+        "suggest",
+    ),
 )

@@ -1,6 +1,6 @@
 """mistral-vibe: it calls tools from code only, so our calls become a piece of code."""
 
-from codesdk.contract.entry import InstructionFiles
+from codesdk.contract.entry import MARK, InstructionFiles
 from codesdk.contract.ownership import CodeNaming, ToolNaming
 from codesdk.runtimes.acp.row import AgentRow, Known, Launch, Reading
 from codesdk.runtimes.program import pinned
@@ -8,6 +8,7 @@ from codesdk.tools import SERVER
 
 _VIBE_CONFIG = """\
 active_model = "codesdk"
+default_agent = "codesdk"
 compaction_model = {{ name = ${{model:json}}, provider = "codesdk", alias = "codesdk" }}
 enable_connectors = false
 enable_telemetry = false
@@ -59,8 +60,9 @@ VIBE = Known(
             },
             files={
                 "vibe/config.toml": _VIBE_CONFIG,
-                # Its own prompt cannot be replaced; this is added to it.
-                "vibe/AGENTS.md": "${instructions}\n",
+                # Only an agent of one's own has a prompt of one's own.
+                "vibe/agents/codesdk.toml": 'display_name = "CodeSDK"\nsystem_prompt_id = "codesdk"\n',
+                "vibe/prompts/codesdk.md": "${instructions}\n",
             },
         ),
         naming=ToolNaming(
@@ -76,4 +78,26 @@ VIBE = Known(
     ),
     program=pinned.MISTRAL_VIBE,
     instructions=InstructionFiles(captured=("AGENTS.md",), folders=(".vibe",)),
+    own_tools={
+        "run_typescript": {
+            "code": f"async function main(){{ return await tools.bash({{command: 'touch {MARK}'}}); }}"
+        },
+        "bash": {"command": f"touch {MARK}"},
+        "write_file": {"path": MARK, "content": "x"},
+    },
+    other_tools=(
+        "read_file",
+        "edit",
+        "search_replace",
+        "grep",
+        "todo",
+        "task",
+        "skill",
+        "cron",
+        "ask_user_question",
+        "web_fetch",
+        "web_search",
+        "search_tool_functions",
+        "unified_harness_scratchpad",
+    ),
 )
