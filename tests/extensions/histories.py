@@ -168,14 +168,14 @@ def acting(chosen: Chosen, event_type: str) -> list[Place]:
 def answering(chosen: Chosen) -> list[tuple[str, str]]:
     """Return who may have answered a question over kills, and how.
 
-    That is the winner. One that steers may find its task dead after a kill, and one that queues finds its own job, so
-    that neither wins any more; then the next one does.
+    That is the winner. One that steers may find its task dead after a kill, so that it does not win any more; then the
+    next one does.
     """
     found: list[tuple[str, str]] = []
     for one in acting(chosen, "approval.requested"):
         if one.kind in ("approve", "deny"):
             found.append((one.module, one.kind))
-        if one.kind not in ("steer", "queue"):
+        if one.kind != "steer":
             break
     return found
 

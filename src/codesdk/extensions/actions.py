@@ -85,7 +85,9 @@ class EngineActions:
         try:
             if request.action_type == QUEUE:
                 key = key_of(place, origin, request)
-                status, message = _queued(await self._jobs.enqueue(place, origin, request.payload, key))
+                found = await self._jobs.enqueue(place, origin, request.payload, key)
+                # Found under its own key, it is this very request that came again, and it has won before.
+                status, message = _queued(found, again="identity" not in request.payload)
             else:
                 status = await self._carry_out(place, origin, request)
         except NotFound as error:
@@ -134,10 +136,10 @@ class EngineActions:
         return "performed"
 
 
-def _queued(found: EnqueueResult) -> tuple[ActionStatus, str]:
+def _queued(found: EnqueueResult, *, again: bool = False) -> tuple[ActionStatus, str]:
     """Return what queueing is as an action: a job that was there already leaves nothing to do."""
     job = found.job
-    if found.status == "enqueued":
+    if found.status == "enqueued" or again:
         return "performed", f"The job is {job.id}."
     return "already_resolved", f"The job is {job.id}, which is {job.state}."
 
