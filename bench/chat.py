@@ -1,4 +1,4 @@
-"""`codesdk chat` at a terminal: start to prompt, the processor while a fast stream is shown, memory after a long answer."""
+"""`codesdk chat` at a terminal: start to prompt, the processor while a fast stream is shown, memory after an hour's transcript."""
 
 import asyncio
 import fcntl
@@ -20,6 +20,11 @@ from bench.table import Report, at_most
 
 _PROMPT_MS = 300
 _PATIENCE_S = 120.0
+_HOUR_MESSAGES = 60
+"""What an hour of work is taken to be: a message every minute, each with ten calls whose outputs have 4 kB, words before
+each call and a longer answer: 600 calls, 18,000 deltas and 3 MB of text."""
+_HOUR_CALLS = 10
+_HOUR_MB = 64
 _BARE = "from prompt_toolkit import PromptSession; PromptSession().prompt('❯ ')"
 
 
@@ -72,6 +77,8 @@ async def run(report: Report, quick: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
         await asyncio.to_thread(_start, report, Path(folder), 3 if quick else 11)
         await asyncio.to_thread(_stream, report, Path(folder), 2_000 if quick else 50_000)
+    with tempfile.TemporaryDirectory() as folder:
+        await asyncio.to_thread(_hour, report, Path(folder), 3 if quick else _HOUR_MESSAGES)
 
 
 def _start(report: Report, home: Path, rounds: int) -> None:
@@ -128,6 +135,39 @@ def _stream(report: Report, home: Path, deltas: int) -> None:
     report.line("deltas shown", deltas / took, "/s")
     report.line("memory at the prompt", memory, "MB")
     report.line(f"memory after {deltas:,} deltas, more", more, "MB")
+
+
+def _hour(report: Report, home: Path, messages: int) -> None:
+    """Talk as long as in an hour, and see what the process keeps of it: all is in the log, so it should be little."""
+    (home / "notes.txt").write_text("A line of notes, of which there are many.\n" * 100)
+    words = ["Some words of **an answer**, and `code`. "]
+    read = {"call": {"tool": "workspace.read", "input": {"path": "notes.txt"}}}
+    steps = [{"steps": [{"text": words * 20}, read]}] * _HOUR_CALLS
+    answer = {"steps": [{"text": (words * 9 + ["\n\n"]) * 10}]}
+    (home / "hour.json").write_text(json.dumps({"turns": [*steps, answer], "loop": True}))
+    options = [
+        "--runtime",
+        "scripted",
+        "--script",
+        "hour.json",
+        "--workspace",
+        ".",
+        "--permission-mode",
+        "auto",
+    ]
+    terminal = Terminal([sys.executable, "-m", "codesdk.cli.main", "chat", *options], home)
+    try:
+        terminal.wait("/help")
+        memory = terminal.memory_mb()
+        for number in range(messages):
+            terminal.type(f"Message {number}\r")
+            terminal.wait("completed")
+            terminal.wait("/help")
+        more = terminal.memory_mb() - memory
+    finally:
+        terminal.close()
+    calls = messages * _HOUR_CALLS
+    report.line(f"memory after {messages} messages, {calls} calls, more", more, "MB", goal=at_most(_HOUR_MB))
 
 
 def _alone(main: list[str], options: list[str], home: Path) -> float:

@@ -220,3 +220,13 @@ def test_an_unknown_name_is_refused():
     run = bench("nonsense")
     assert run.returncode == 2
     assert "there is no nonsense" in run.stderr
+
+
+def test_a_chat_is_measured_from_its_start_to_an_hours_transcript(tmp_path: Path):
+    kept = tmp_path / "figures.json"
+    run = bench("chat", "--quick", "--json", str(kept))
+    assert run.returncode == 0, run.stderr
+    lines = {line["name"]: line for line in json.loads(kept.read_text())["lines"]}
+    assert lines["start to prompt"]["goal"] == "≤ 300"
+    assert lines["memory after 3 messages, 30 calls, more"]["goal"] == "≤ 64"
+    assert all(line["figure"] is not None for line in lines.values())
