@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from codesdk.contract.entry import MARK
+from codesdk.runtimes import entries
 from codesdk.testing.ownership_checks import HIDDEN, declared
-from codesdk.testing.program_checks import native_calls
+from codesdk.testing.program_checks import native_calls, other_calls
 from codesdk.testing.traps import ORDER, lay_traps, traps
 
 
@@ -62,7 +64,16 @@ def test_every_tool_that_a_request_offers_is_found(body: dict[str, Any], names: 
 
 def test_a_dozen_hidden_names_are_called_besides_those_that_agents_say_they_have():
     assert len(HIDDEN) >= 12
-    assert not HIDDEN.keys() & native_calls().keys()
+    assert not HIDDEN.keys() & {**native_calls(), **other_calls()}.keys()
+
+
+def test_every_program_says_which_tools_it_has_and_which_of_them_would_leave_a_mark():
+    for entry in entries().values():
+        if entry.program is not None:
+            assert all(MARK in str(given) for given in entry.own_tools.values())
+            assert len(entry.own_tools) >= 2
+            assert len(entry.other_tools) >= 10
+            assert not set(entry.other_tools) & entry.own_tools.keys()
 
 
 def test_every_trap_can_be_read_by_the_agent_that_it_is_for(tmp_path: Path):

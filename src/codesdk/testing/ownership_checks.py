@@ -23,19 +23,19 @@ WIRE = "wire"
 _TOUCH = f"touch {MARK}"
 HIDDEN: dict[str, dict[str, Any]] = {
     "run_terminal_cmd": {"command": _TOUCH},
+    "run_in_terminal": {"command": _TOUCH},
     "execute_command": {"command": _TOUCH},
+    "run_command": {"command": _TOUCH},
     "terminal": {"command": _TOUCH},
-    "container.exec": {"cmd": ["touch", MARK]},
-    "exec": {"command": _TOUCH, "code": f"require('fs').writeFileSync('{MARK}', 'x')"},
+    "functions.exec": {"code": f"require('fs').writeFileSync('{MARK}', 'x')"},
     "python": {"code": f"open('{MARK}', 'w')"},
     "code_interpreter": {"code": f"open('{MARK}', 'w')"},
+    "computer": {"action": "key", "text": "Return"},
     "str_replace_editor": {"command": "create", "path": MARK, "file_text": "x"},
+    "str_replace_based_edit_tool": {"command": "create", "path": MARK, "file_text": "x"},
     "create_file": {"path": MARK, "content": "x"},
-    "MultiEdit": {"file_path": MARK, "edits": [{"old_string": "", "new_string": "x"}]},
-    "NotebookEdit": {"notebook_path": f"{MARK}.ipynb", "new_source": "x"},
-    "Task": {"description": "mark", "prompt": _TOUCH, "subagent_type": "general-purpose"},
-    "run_typescript": {"code": f"async function main(){{ await tools.bash({{command: '{_TOUCH}'}}); }}"},
-    "web_search": {"query": MARK},
+    "write_to_file": {"path": MARK, "content": "x"},
+    "mcp__other__write": {"path": MARK, "content": "x"},
 }
 """Calls of tools that no request offers: names that models know from other agents, and those agents hide."""
 
