@@ -13,7 +13,10 @@ from codesdk.runtimes import entries
 from codesdk.sandbox import TriggerWatch
 from codesdk.testing.traps import traps
 
-READ = {"AGENTS.md", "AGENTS.override.md", "CLAUDE.md", "CLAUDE.local.md", "GEMINI.md", "QWEN.md", ".env"}
+READ = {
+    ".env",
+    *(name for e in entries().values() for name in (*e.instructions.captured, *e.instructions.others)),
+}
 """What the workspace that takes agents over has for them to read, and what belongs to the work."""
 
 
