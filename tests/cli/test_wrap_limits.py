@@ -39,7 +39,7 @@ def test_a_program_that_does_not_go_on_is_ended_and_the_log_says_why(shell: Shel
             stored = shell.codesdk("--data-dir", place, "events", "last", "--json").lines
             notices = [e["payload"] for e in stored if e["type"] == "runtime.notice"]
             assert [(n["kind"], n["message"]) for n in notices] == [
-                ("violation", f"The program does not go on: {why}.")
+                ("violation", f"The program is stuck: {why}.")
             ]
             assert why in stored[-1]["payload"]["error"]["message"]
             assert shell.codesdk("--data-dir", place, "verify", "last").code == 0

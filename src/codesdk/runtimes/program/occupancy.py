@@ -15,7 +15,7 @@ import msgspec
 from codesdk.runtimes.program.environment import Places
 
 _FILE = ".occupied"
-_MARK_BYTES = 16
+_MARK_CHARS = 32
 
 
 class Occupancy(msgspec.Struct, frozen=True):
@@ -27,13 +27,13 @@ class Occupancy(msgspec.Struct, frozen=True):
     def leave(self, clean: Callable[[], object]) -> None:
         """Clean up after the program, which has ended, if it was the last to come. Blocking; must not raise."""
         with contextlib.suppress(OSError), _held(self.places) as file:
-            if os.pread(file, _MARK_BYTES, 0) == self.mark:
+            if os.pread(file, _MARK_CHARS, 0) == self.mark:
                 clean()
 
 
 def occupy(places: Places, write: Callable[[], object]) -> Occupancy:
     """Write the files of a program that is about to start. Blocking, but short."""
-    mark = secrets.token_bytes(_MARK_BYTES)
+    mark = secrets.token_hex(_MARK_CHARS // 2).encode()  # text, for whoever looks at a session's folders
     with _held(places) as file:
         os.pwrite(file, mark, 0)
         write()
