@@ -155,7 +155,8 @@ def check_with_commands(data_dir: Path) -> None:
     """`codesdk verify --all` and `codesdk audit --verify`, as an operator would."""
     verified = codesdk(data_dir, "verify", "--all", "--json")
     found = [json.loads(line) for line in verified.stdout.splitlines()]
-    assert [report for report in found if not report.get("ok") or report.get("interrupted")] == []
+    wrong = [report for report in found if not report.get("ok") or report.get("interrupted")]
+    assert wrong == [], json.dumps(wrong)[:3000]
     audited = codesdk(data_dir, "audit", "--verify")
     for ran in (verified, audited):
         assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-3000:]

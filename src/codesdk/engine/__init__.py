@@ -24,9 +24,13 @@ if TYPE_CHECKING:
         Engine as Engine,
         EngineService as EngineService,
     )
-    from codesdk.engine.log.archive import Archive as Archive, unknown_session as unknown_session
+    from codesdk.engine.log.archive import Archive as Archive
     from codesdk.engine.log.clock import SystemStamper as SystemStamper, iso as iso, millis as millis
-    from codesdk.engine.log.feed import PAGE_EVENTS as PAGE_EVENTS, Feed as Feed
+    from codesdk.engine.log.feed import (
+        PAGE_EVENTS as PAGE_EVENTS,
+        Feed as Feed,
+        unknown_session as unknown_session,
+    )
     from codesdk.engine.log.subscription import Subscription as Subscription
     from codesdk.engine.logins import (
         log_in as log_in,

@@ -23,7 +23,7 @@ from codesdk.contract.records import (
     TaskRow,
 )
 from codesdk.contract.tools import Grant
-from codesdk.engine.log.feed import PAGE_EVENTS
+from codesdk.engine.log.feed import PAGE_EVENTS, unknown_session
 from codesdk.engine.log.loading import load_state, read_transcript, refold_transcript
 
 POLL_S = 1.0
@@ -190,11 +190,6 @@ def supplement_of(event: Event) -> Supplement | None:
         data=payload.data,
         task_id=payload.task_id,
     )
-
-
-def unknown_session(session_id: str) -> NotFound:
-    """Return the error for a session that does not exist or is not the caller's."""
-    return NotFound(f"There is no session {session_id}. `codesdk sessions` lists those there are.")
 
 
 def unknown_job(job_id: str) -> NotFound:

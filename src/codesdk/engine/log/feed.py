@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from weakref import WeakValueDictionary
 
 from codesdk.contract.codec import decode
+from codesdk.contract.errors import NotFound
 from codesdk.contract.events import Event
 from codesdk.contract.figures import Strain
 from codesdk.contract.ports import EventLog
@@ -161,13 +162,18 @@ class Feeds:
         self._alone = alone
         self._feeds: WeakValueDictionary[str, Feed] = WeakValueDictionary()
         self._watching: asyncio.Task[None] | None = None
+        self._ends = 0
 
     async def of_reader(self, session_id: str) -> Feed:
-        """Return the feed of a stored session, at its last committed event."""
+        """Return the feed of a stored session, at its last committed event. Raise `NotFound` if it was just deleted."""
         feed = self._feeds.get(session_id)
-        if feed is None:
+        while feed is None:
+            ends = self._ends
             committed = await self._log.head(session_id)
-            feed = self._feeds.get(session_id) or self._add(session_id, committed)
+            if committed == 0:
+                raise unknown_session(session_id)
+            if ends == self._ends:  # else it may have been deleted meanwhile, and nobody would close its feed
+                feed = self._feeds.get(session_id) or self._add(session_id, committed)
         if not self._alone and self._watching is None:
             self._watching = asyncio.create_task(self._watch())
         return feed
@@ -187,6 +193,13 @@ class Feeds:
     def drop(self, session_id: str) -> None:
         """Forget a closed feed: the next reader gets a new one."""
         self._feeds.pop(session_id, None)
+
+    def end(self, session_id: str) -> None:
+        """End the readers of a session that is deleted, also those who came while it was being deleted."""
+        self._ends += 1
+        feed = self._feeds.pop(session_id, None)
+        if feed is not None:
+            feed.close()
 
     def close(self) -> None:
         """End every reader once it has read what was committed."""
@@ -240,3 +253,8 @@ async def read_events(log: EventLog, session_id: str, after_seq: int = 0) -> Asy
 
 def _readable(frames: Sequence[StoredFrame]) -> list[Published]:
     return [Published(frame.seq, frame.data, decode(frame.data)) for frame in frames if frame.damage is None]
+
+
+def unknown_session(session_id: str) -> NotFound:
+    """Return the error for a session that does not exist or is not the caller's."""
+    return NotFound(f"There is no session {session_id}. `codesdk sessions` lists those there are.")

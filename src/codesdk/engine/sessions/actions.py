@@ -23,7 +23,7 @@ from codesdk.contract.validation import check_key, checked
 from codesdk.contract.workspace import Workspace
 from codesdk.engine.calls.undo import undo
 from codesdk.engine.log.acting import acting_for
-from codesdk.engine.log.archive import unknown_session
+from codesdk.engine.log.feed import unknown_session
 from codesdk.engine.log.fold import session_row
 from codesdk.engine.permits import Permits
 from codesdk.engine.sessions.creation import check_project, default_runtime, first_event
@@ -271,6 +271,7 @@ class SessionActions:
         # The log first: after a crash in between, the next start finds what is left of the equipment, and the
         # garbage collection what is left of the undo store.
         await self._ports.log.delete(action.session_id)
+        self._registry.feeds.end(action.session_id)
         await self._ports.equipment.forget(action.session_id)
         await self._ports.undo.drop(action.session_id)
         await live.resources.release()

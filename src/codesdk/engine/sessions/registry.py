@@ -23,9 +23,8 @@ from codesdk.contract.settings import SessionSettings
 from codesdk.contract.tools import ToolSpec
 from codesdk.contract.workspace import Workspace
 from codesdk.engine.calls.carried import close_interrupted
-from codesdk.engine.log.archive import unknown_session
 from codesdk.engine.log.choke_point import ChokePoint
-from codesdk.engine.log.feed import Feeds
+from codesdk.engine.log.feed import Feeds, unknown_session
 from codesdk.engine.log.fold import session_row
 from codesdk.engine.log.loading import load_state
 from codesdk.engine.log.observers import Observers
