@@ -227,6 +227,37 @@ async def test_nothing_is_undone_while_a_task_runs(sdk: CodeSDK, root: Path):
     assert not (root / "b.txt").exists()
 
 
+async def test_a_task_that_is_started_while_files_are_restored_begins_when_they_are(
+    sdk: CodeSDK, root: Path, monkeypatch: pytest.MonkeyPatch
+):
+    session, _ = await work(sdk, root, write("a.txt", "new"))
+    store = sdk.engine.ports.undo
+    looked, go, find = asyncio.Event(), asyncio.Event(), store.find
+
+    async def held(session_id: str, name: str) -> Any:
+        looked.set()
+        await go.wait()
+        return await find(session_id, name)
+
+    monkeypatch.setattr(store, "find", held)
+    undoing = asyncio.create_task(session.undo())
+    await looked.wait()
+    starting = [asyncio.create_task(session.start(f"Go on {number}")) for number in range(2)]
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not any(task.done() for task in starting)
+    go.set()
+    await undoing
+    first, second = [await task for task in starting]
+    assert (root / "a.txt").read_bytes() == b"one\r\ntwo"
+    await second.stop()
+    await first.stop()
+    await session.close()
+    assert await verify_session(sdk.archive.log, sdk.archive.blobs, session.id) == []
+    types = [decode(frame.data).type async for frame in sdk.archive.frames(session.id)]
+    assert types.index("files.undone") < [i for i, kind in enumerate(types) if kind == "task.started"][1]
+
+
 async def test_a_closed_session_can_still_be_undone(sdk: CodeSDK, root: Path):
     session, _ = await work(sdk, root, write("b.txt", "b"))
     await session.close()

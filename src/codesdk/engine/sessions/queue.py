@@ -34,6 +34,8 @@ class TaskQueue:
     def __init__(self, scope: SessionScope, resources: Resources, slots: "Slots") -> None:
         self.run: TaskRun | None = None
         self.writes = asyncio.Lock()
+        self.undoing = asyncio.Lock()
+        """Held while an undo restores files. No task begins meanwhile: what the undo records belongs to none."""
         self.winding_down = False
         scope.halt = self.give_up
         self._scope = scope
@@ -67,6 +69,12 @@ class TaskQueue:
             self._enqueue(task_id, messages, output_schema)
         else:
             raise Busy(NO_SLOT)
+
+    async def undone(self) -> None:
+        """Wait while an undo restores files. Begin the task without another await, so that no new one comes first."""
+        if self.undoing.locked():
+            async with self.undoing:
+                pass
 
     def take_slot(self) -> None:
         """Take a slot so that a task can be launched. Raise `Busy` if none is free."""
@@ -177,7 +185,7 @@ class TaskQueue:
         reason = TOO_LARGE if state.context.too_large else OVER_BUDGET
         with contextlib.suppress(InvalidRequest):  # nothing is left to sum up
             planned = await plan(scope, lifecycle.ENGINE, reason)
-            free = state.task is None and not state.closed and not self.winding_down
+            free = not (state.task or state.closed or self.winding_down or self.undoing.locked())
             if (
                 planned.first > state.context.compacted.first
                 and free

@@ -93,7 +93,8 @@ class LiveSession:
         if output_schema is not None:  # first of all: a refused one must leave nothing behind
             output_schema = take_schema(self.scope, output_schema, self.resources.capabilities())
         messages = await take_messages(self.scope, messages, self.resources.capabilities)
-        # Checked after that await: the session may have been closed or become busy meanwhile.
+        await self.queue.undone()
+        # Checked after these awaits: the session may have been closed or become busy meanwhile.
         self._require_open()
         self.resources.require_attached()
         running = self.state.task
@@ -263,6 +264,7 @@ class LiveSession:
     ) -> TaskRow:
         """Continue after an interruption: run the calls approved meanwhile, then the runtime."""
         messages = await take_messages(self.scope, messages, self.resources.capabilities) if messages else []
+        await self.queue.undone()
         self._require_open()
         self.resources.require_attached()
         state = self.state
@@ -350,6 +352,7 @@ class LiveSession:
         """Give the runtime less of the conversation from the next task on, at once or when a summary is written."""
         self._require_open()
         planned = await plan(self.scope, by, ASKED, keep_tokens)
+        await self.queue.undone()
         check(self.scope, planned)
         self._require_open()
         # Queued tasks were accepted for the conversation as it is.
