@@ -50,6 +50,7 @@ class Subscription:
         self._asked = 0
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._failing = False
+        self._begun = False
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -125,6 +126,7 @@ class Subscription:
         """Deliver page by page. The cursor is stored after each, so a crash repeats a page but skips none."""
         if self._cursor is None:
             await self.place()
+        end = None if self._begun else await self._log.last_cursor()
         await self._finish_pages()
         while frames := await self._log.read_all(self._read, PAGE_FRAMES, deltas=False):
             types = self._subscriber.types
@@ -141,6 +143,15 @@ class Subscription:
                 await self._finish_pages()
             if len(frames) < PAGE_FRAMES:
                 break
+        if end is not None:
+            await self._skip_to(end)
+
+    async def _skip_to(self, end: int) -> None:
+        """Pass over what is not for the subscriber at the end of the log, so that the next start need not."""
+        self._begun = True
+        self._read = max(self._read, end)
+        if not self._pages and self._cursor != self._read:
+            await self._keep(self._read)
 
     async def _finish_pages(self) -> None:
         """Move the cursor over pages that were taken. If there is no room for another, wait for the oldest."""

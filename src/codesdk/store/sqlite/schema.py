@@ -26,8 +26,6 @@ _TABLES: Migration = (
         frame BLOB NOT NULL
     )""",
     "CREATE UNIQUE INDEX events_by_seq ON events (session, seq)",
-    # For subscribers, who pass over thousands of deltas to the few events between them.
-    "CREATE INDEX events_but_deltas ON events (cursor) WHERE NOT delta",
     # AUTOINCREMENT: a key is not used again while events of a deleted session are still being removed.
     """CREATE TABLE sessions (
         key INTEGER PRIMARY KEY AUTOINCREMENT,
