@@ -7,6 +7,7 @@ finds the heap of another.
 import argparse
 import gc
 import importlib
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -52,6 +53,8 @@ ROUNDS = 5
 
 
 def main() -> int:
+    # Where `make setup` puts the programs of runtimes, unless whoever measures has them elsewhere.
+    os.environ.setdefault("CODESDK_PROGRAMS", str(ROOT / ".programs"))
     options = _options()
     if options.child:
         _measure(options.child, options.quick)
