@@ -187,6 +187,8 @@ async def test_a_call_of_another_task_is_not_answered(ext: Extensions, tmp_path:
                 with pytest.raises(NotFound, match="of task task_other"):
                     await session.approve(call_id, task_id="task_other")
                 await session.deny(call_id, "Not now.", task_id=second.id)
+        await asyncio.to_thread(named.write_text, call_id)  # for the handler of the second end
+        await settle(sdk)
         assert await problems(sdk, session) == []
 
 
