@@ -36,6 +36,8 @@ class Counts(NamedTuple):
     """Of a daemon under load, with other faults between them: tests/chaos."""
     program_kills: int
     """The same with codex."""
+    kills_in_a_start: int
+    """Kills of a process while it starts a child, for each way to start one: tests/processes."""
     chaos_seeds: int
     """Runtimes that misbehave by chance: tests/testing."""
     fuzz_inputs: int
@@ -67,6 +69,7 @@ _TEST = Counts(
     races=1,
     fault_kills=3,
     program_kills=1,
+    kills_in_a_start=6,
     chaos_seeds=100,
     fuzz_inputs=300,
     channel_requests=300,
@@ -90,7 +93,8 @@ SOAK = Counts(
     unread_tasks=50,
     races=10,
     fault_kills=200,
-    program_kills=20,
+    program_kills=200,
+    kills_in_a_start=100,
     chaos_seeds=1_000,
     fuzz_inputs=20_000,
     channel_requests=10_000,

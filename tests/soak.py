@@ -63,8 +63,8 @@ class Outcome(NamedTuple):
 ROWS = (
     Row(
         "kills",
-        f"{10 * len(SOAK.kill_seeds)} kills at moments drawn by chance; a kill at each step of a call",
-        ("tests/crash",),
+        f"{10 * len(SOAK.kill_seeds)} kills at moments drawn by chance; a kill at each step of a call; {SOAK.kills_in_a_start} in the middle of a start, for each of five ways to start a program",
+        ("tests/crash", "tests/processes/test_guard.py"),
     ),
     Row(
         "faults",

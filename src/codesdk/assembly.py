@@ -24,7 +24,6 @@ from codesdk.gateway import Accounts, GatewayService, providers_from
 from codesdk.local import AUDIT, RUNTIMES, DataDir, KeyFile
 from codesdk.opening import Hosting, Opening
 from codesdk.policy import ModePolicy
-from codesdk.processes import sweep
 from codesdk.redaction import Redactor
 from codesdk.runtimes import (
     clean_session,
@@ -159,7 +158,6 @@ async def _ports(
     state_dir = ""
     if directory is not None:
         state_dir = str(directory.path.resolve() / RUNTIMES)
-        await asyncio.to_thread(sweep, state_dir)
     # Closed after the engine, whose runtimes still talk to both while they end.
     stack.push_async_callback(gateway.aclose)
     host = McpHost()

@@ -30,17 +30,18 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
 
 
-@pytest.fixture(scope="module")
-def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
     """A copy of what is shipped."""
-    home = tmp_path_factory.mktemp("readme")
+    home = tmp_path / "readme"
+    home.mkdir()
     for name in SHIPPED:
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
         copy(ROOT / name, home / name)
     return home
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def env(checkout: Path) -> dict[str, str]:
     """The environment of a shell whose Python has nothing of ours yet, but can import what is locked."""
     venv = checkout / "venv"
@@ -92,9 +93,10 @@ def test_it_works_as_printed_from_top_to_bottom(checkout: Path, env: dict[str, s
     assert "the greeting is what it should be" in daemon
     assert "port = 0  # default" in daemon
     assert (checkout / "greeting" / "greeting.txt").read_text().startswith("Hello")
+    _check_what_is_installed(checkout, env)
 
 
-def test_what_is_installed_is_the_whole_package(checkout: Path, env: dict[str, str]) -> None:
+def _check_what_is_installed(checkout: Path, env: dict[str, str]) -> None:
     """Every file of the package that git knows is in the wheel, and what reads data files finds them."""
     known = subprocess.run(
         ["git", "ls-files", "src/codesdk"], cwd=ROOT, capture_output=True, text=True, check=True

@@ -28,7 +28,7 @@ from codesdk.channel.runner import (
     ToolSeen,
 )
 from codesdk.contract.errors import TaskFailure
-from codesdk.processes import Guard, start_guard
+from codesdk.processes import Guard
 
 CHUNK_BYTES = 256 * 1024
 TAIL_BYTES = 16 * 1024
@@ -71,20 +71,20 @@ class ProcessRunner:
         """Start a program, and a guard that ends it should this process be killed."""
         guard = None
         try:
-            guard = await start_guard()
+            guard = Guard()
             process = await asyncio.create_subprocess_exec(
                 *launch.argv,
                 stdin=PIPE,
                 stdout=PIPE,
                 stderr=PIPE,
                 cwd=launch.cwd,
-                env=None if launch.env is None else dict(launch.env),
+                env={**(os.environ if launch.env is None else launch.env), **guard.variables},
                 start_new_session=True,
                 limit=CHUNK_BYTES,
             )
         except BaseException as error:
             if guard is not None:
-                await guard.release()
+                guard.release()
             if not isinstance(error, OSError | ValueError):
                 raise
             why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
@@ -130,7 +130,7 @@ class _ProcessSession(Exchange):
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
-        await self._guard.release()
+        self._guard.release()
         # All pipes: one that was not read to its end is never closed by itself, and would outlive the loop.
         cast("asyncio.SubprocessTransport", vars(self._process)["_transport"]).close()
 

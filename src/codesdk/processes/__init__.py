@@ -9,9 +9,9 @@ if TYPE_CHECKING:
         SEARCH_PATH as SEARCH_PATH,
         Child as Child,
         has_namespaces as has_namespaces,
+        readable as readable,
         start_child as start_child,
     )
-    from codesdk.processes.guard import Guard as Guard, start_guard as start_guard
-    from codesdk.processes.notes import sweep as sweep
+    from codesdk.processes.guard import Guard as Guard, own_guard as own_guard
 
 __getattr__, __dir__ = open_door(__name__, __file__)

@@ -1,8 +1,7 @@
 """A command → a supervised child: both pipes, the end of its stderr, and a stop that leaves nothing of it running.
 
-Where that is allowed, it runs in a process namespace of its own, so that nothing it starts outlives it or us.
-Elsewhere it has a process group, which is killed as a whole. Should we die first, the kernel kills the child but not
-what it started; a note on disk tells the next CodeSDK to end that (`notes`).
+Where that is allowed, it runs in a process namespace of its own, so that nothing it starts outlives it. Elsewhere it
+has a process group, which is killed as a whole. Should we die first, a guard ends it with all that it started (`guard`).
 """
 
 import asyncio
@@ -12,14 +11,13 @@ import shutil
 import signal
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import cast
 
 import msgspec
 
 from codesdk.contract.errors import TaskFailure
 from codesdk.contract.workspace import Workspace
-from codesdk.processes.notes import write_note
+from codesdk.processes.guard import Guard, own_guard
 from codesdk.redaction import Redactor
 
 SEARCH_PATH = "/usr/local/bin:/usr/bin:/bin"
@@ -31,7 +29,7 @@ _PROBE_S = 10.0
 _NAMESPACE = ("--dev-bind", "/", "/", "--unshare-pid", "--proc", "/proc", "--die-with-parent")
 
 # The shell sets variables of its own, which are not the program's.
-_GUARD = """
+_CHECK = """
 [ "$(command -p stat -c '%d %i' .)" = "$1" ] || { echo "The workspace was replaced by another directory." >&2; exit 126; }
 shift; unset PWD OLDPWD SHLVL _; exec "$@"
 """
@@ -40,16 +38,13 @@ shift; unset PWD OLDPWD SHLVL _; exec "$@"
 class Child:
     """A running program. Get it from `start_child`; call `stop` whatever happens."""
 
-    def __init__(
-        self, process: Process, first: int | None, secrets: Iterable[str], note: Path | None = None
-    ) -> None:
+    def __init__(self, process: Process, first: int | None, secrets: Iterable[str]) -> None:
         assert process.stdin is not None
         assert process.stdout is not None
         self.stdin = process.stdin
         self.stdout = process.stdout
         self._process = process
         self._first = first
-        self._note = note
         self._redactor = Redactor(secrets)
         self._tail = b""
         self._stopped = False
@@ -94,8 +89,6 @@ class Child:
             if self._first is not None:
                 os.close(self._first)
                 self._first = None
-            if self._note is not None:
-                self._note.unlink(missing_ok=True)
 
     async def _read_stderr(self) -> None:
         stream = self._process.stderr
@@ -131,23 +124,33 @@ async def start_child(
     cwd: Workspace,
     env: Mapping[str, str],
     secrets: Iterable[str] = (),
-    state_dir: str = "",
 ) -> Child:
     """Start a program with this environment and no other. Raise `TaskFailure` if it cannot be started.
 
     In a directory whose identity is not that of `cwd` it ends at once, with a message on stderr.
-    If it gets no namespace and could outlive us, a note is kept below `state_dir` while it runs.
+    Without a namespace it has one variable more: the mark by which it is ended should we be killed.
     """
-    argv = _guarded(argv, cwd)
+    argv = _checked(argv, cwd)
     if await has_namespaces():
         return await _start_apart(argv, cwd.path, env, secrets)
+    # Asks the kernel as well: a program may keep others from reading its environment, and so from seeing the mark.
     setpriv = _own_tool("setpriv")
     wrapped = [setpriv, "--pdeathsig", "KILL", "--", *argv] if setpriv else argv
-    process = await _spawn(wrapped, cwd.path, env, ())
-    return Child(process, None, secrets, write_note(state_dir, process.pid, env.get("HOME", "")))
+    process = await _spawn(wrapped, cwd.path, {**env, **_guard().variables}, ())
+    return Child(process, None, secrets)
 
 
-def _guarded(argv: Sequence[str], cwd: Workspace) -> Sequence[str]:
+def _guard() -> Guard:
+    try:
+        return own_guard()
+    except OSError as error:
+        raise TaskFailure(
+            f"No program was started, because /bin/sh could not be started to watch it ({error.strerror}).",
+            code="RUNTIME_UNAVAILABLE",
+        ) from error
+
+
+def _checked(argv: Sequence[str], cwd: Workspace) -> Sequence[str]:
     """Return a command that runs only in the directory that is meant.
 
     Programs are started by path, and bubblewrap can enter a directory in no other way. What a process has once
@@ -156,7 +159,7 @@ def _guarded(argv: Sequence[str], cwd: Workspace) -> Sequence[str]:
     if cwd.identity is None:
         return argv
     device, inode = cwd.identity
-    return ["/bin/sh", "-c", _GUARD, "sh", f"{device} {inode}", *argv]
+    return ["/bin/sh", "-c", _CHECK, "sh", f"{device} {inode}", *argv]
 
 
 async def _start_apart(
@@ -167,14 +170,18 @@ async def _start_apart(
     told, tell = os.pipe()
     try:
         try:
-            wrapped = [bwrap, *_NAMESPACE, "--info-fd", str(tell), "--chdir", cwd, "--", *argv]
+            # Unsetting a variable that nobody has is a way to carry the mark and to do nothing.
+            marked = ["--unsetenv", _guard().mark]
+            wrapped = [bwrap, *_NAMESPACE, *marked, "--info-fd", str(tell), "--chdir", cwd, "--", *argv]
             process = await _spawn(wrapped, cwd, env, (tell,))
         finally:
             os.close(tell)
         try:
             first = await _first_process(told)
         except BaseException:
-            process.kill()  # the namespace dies with its wrapper
+            # The group: without its wrapper, the first process of the namespace would wait for it forever.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
             raise
     finally:
         os.close(told)
@@ -187,7 +194,7 @@ async def _first_process(told: int) -> int | None:
     with contextlib.suppress(TimeoutError, msgspec.DecodeError, KeyError, ProcessLookupError):
         async with asyncio.timeout(_PROBE_S):
             while not report.rstrip().endswith(b"}"):
-                await _readable(told)
+                await readable(told)
                 piece = os.read(told, 1 << 12)
                 if not piece:
                     return None
@@ -257,7 +264,7 @@ async def _exit_of(process: Process) -> int:
         handle = None
     if handle is not None:
         try:
-            await _readable(handle)
+            await readable(handle)
         finally:
             os.close(handle)
     while process.returncode is None:  # noqa: ASYNC110 - asyncio sets it a moment later, and signals nobody
@@ -270,7 +277,7 @@ def _children(pid: int) -> list[int]:
         return [int(child) for child in listed.read().split()]
 
 
-async def _readable(fd: int) -> None:
+async def readable(fd: int) -> None:
     """Wait until a descriptor is readable. A process descriptor is when the process has ended."""
     loop = asyncio.get_running_loop()
     ready: asyncio.Future[None] = loop.create_future()

@@ -12,6 +12,7 @@ import subprocess
 import time
 
 from codesdk.contract.errors import InvalidRequest
+from codesdk.processes import own_guard, readable
 from codesdk.sandbox.backend import (
     Command,
     CommandEnd,
@@ -19,11 +20,12 @@ from codesdk.sandbox.backend import (
     Output,
     SandboxCapabilities,
     SandboxLimits,
+    SandboxUnavailable,
     require,
 )
 from codesdk.sandbox.bubblewrap.confinement import PATH, PRLIMIT, limited
 from codesdk.sandbox.files.paths import Beneath, Missing, NotAFolder, PathRefused, split_folder
-from codesdk.sandbox.process import HIT_BY_SIGNAL, overseen, readable, to_the_end
+from codesdk.sandbox.process import HIT_BY_SIGNAL, overseen, to_the_end
 
 _TRIES = 100
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126
@@ -52,6 +54,12 @@ class HostSandbox:
         """Run a command to its end. What is still in its process group then is killed."""
         require(command, await self.capabilities())
         began = time.monotonic()
+        try:
+            own_guard()
+        except OSError as error:
+            raise SandboxUnavailable(
+                f"The command was not run: /bin/sh could not be started to watch it ({error.strerror})."
+            ) from None
         try:
             process = _start(command)
         except OSError as error:
@@ -125,7 +133,7 @@ def _start_in(folder: int, command: Command) -> "subprocess.Popen[bytes]":
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         cwd=f"/proc/self/fd/{folder}",  # entered before the new process closes what it inherited
-        env={"PATH": PATH, "LANG": "C.UTF-8"} | dict(command.env),
+        env={"PATH": PATH, "LANG": "C.UTF-8", **command.env, **own_guard().variables},
         start_new_session=True,
     )
 

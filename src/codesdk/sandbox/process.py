@@ -137,18 +137,6 @@ def overseen(
             pipes.drain()
 
 
-async def readable(fd: int) -> None:
-    """Wait until a descriptor is readable. A process's descriptor is when it has ended."""
-    loop = asyncio.get_running_loop()
-    ready: asyncio.Future[None] = loop.create_future()
-    # It may be called again before the reader is removed.
-    loop.add_reader(fd, lambda: ready.done() or ready.set_result(None))
-    try:
-        await ready
-    finally:
-        loop.remove_reader(fd)
-
-
 async def to_the_end(ending: Awaitable[T], kill: Callable[[], None] = lambda: None) -> T:
     """Wait for an end that must not be missed. If cancelled: kill, wait, and only then raise."""
     waiting = asyncio.ensure_future(ending)

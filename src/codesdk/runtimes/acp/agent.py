@@ -75,7 +75,6 @@ class Agent:
             cwd=Workspace(str(working_folder(places))),
             env=environment(setup, places, env),
             secrets=[*setup.tokens, *secrets],
-            state_dir=env.state_dir,
         )
         agent = cls(name, setup, places, child, occupancy)
         try:

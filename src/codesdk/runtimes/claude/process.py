@@ -246,7 +246,7 @@ async def start_claude(
     natives: Sequence[str] = (),
 ) -> ClaudeProcess:
     """Start claude and wait until it is ready. Raise `TaskFailure` if it is not in time, or ends instead."""
-    child = await start_child(argv, cwd=where.workspace, env=env, secrets=secrets, state_dir=where.state_dir)
+    child = await start_child(argv, cwd=where.workspace, env=env, secrets=secrets)
     process = ClaudeProcess(child, natives)
     try:
         await process.ask("initialize", timeout_s, hooks=hooks(natives))

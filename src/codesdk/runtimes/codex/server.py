@@ -89,7 +89,6 @@ class CodexServer:
             cwd=setup.cwd,
             env=variables(places, env, own),
             secrets=[*_tokens(setup), *secrets],
-            state_dir=env.state_dir,
         )
         server = cls(setup, places, child, host, occupancy)
         try:

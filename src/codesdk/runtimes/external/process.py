@@ -117,9 +117,7 @@ class AdapterProcess:
         places, login = await asyncio.to_thread(_make_folders, launch, env, owner)
         own = {"CODESDK_LOGIN_DIR": str(login), **launch.variables}
         try:
-            child = await start_child(
-                launch.argv, cwd=cwd, env=variables(places, env, own), state_dir=env.state_dir
-            )
+            child = await start_child(launch.argv, cwd=cwd, env=variables(places, env, own))
         except BaseException:
             await asyncio.to_thread(places.remove)
             raise

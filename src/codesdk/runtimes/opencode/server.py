@@ -112,7 +112,6 @@ class OpencodeServer:
             cwd=Workspace(str(working_folder(places))),
             env=variables(places, env, own_variables(configured, password)),
             secrets=[*_tokens(setup), password],
-            state_dir=env.state_dir,
         )
         server = cls(setup, places, child, password, occupancy)
         try:

@@ -2,22 +2,23 @@
 
 Bubblewrap reports the first process of the new process namespace and waits. When that process is gone, so is
 every process that the command started. Start it from the loop's thread: the sandbox dies with the thread that
-started it.
+started it. Bubblewrap sees to that only when it runs; until then this process's guard does.
 """
 
 import asyncio
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
+from codesdk.processes import own_guard, readable
 from codesdk.sandbox.bubblewrap.confinement import Descriptors
 from codesdk.sandbox.owner import User
-from codesdk.sandbox.process import readable
 
 _START_S = 30.0
 
@@ -29,14 +30,17 @@ class Launch:
         self, program: str, options: Sequence[str], argv: Sequence[str], fds: Descriptors, user: User
     ) -> None:
         """Start it as `user`. All descriptors in `fds` are closed here afterwards."""
+        mark = own_guard().mark
         self._status, told = os.pipe()
-        held, self._release = os.pipe()
+        # Not a pipe: bubblewrap takes its end for leave to start, and it would end with us.
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        held, self._release = theirs.detach(), ours.detach()
         fds.keep(told)
         fds.keep(held)
         options = [*options, "--json-status-fd", str(told), "--block-fd", str(held)]
         content = b"\0".join(os.fsencode(option) for option in options) + b"\0"
         # Through a descriptor, because other users can read a process's arguments.
-        command = [program, "--args", str(fds.data(content)), "--", *argv]
+        command = [program, "--unsetenv", mark, "--args", str(fds.data(content)), "--", *argv]
         try:
             self.process = _start(command, fds.held, user)
         except BaseException:
@@ -59,7 +63,9 @@ class Launch:
             if self.first_pid is not None:
                 self._first = os.pidfd_open(self.first_pid)
         except TimeoutError:
-            self.process.kill()
+            # The group: without bubblewrap, the first process of its namespace would wait for it forever.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
         except ProcessLookupError:
             pass
         if self._first is None:
@@ -81,7 +87,7 @@ class Launch:
 
     def let_go(self) -> None:
         """Let the command start."""
-        with contextlib.suppress(BrokenPipeError):
+        with contextlib.suppress(ConnectionError):
             os.write(self._release, b"\n")
 
     def kill(self) -> None:

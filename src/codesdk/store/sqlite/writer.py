@@ -40,6 +40,7 @@ from codesdk.store.sqlite.vacuum import free_bytes, give_back
 _BATCH_FRAMES = 2_000
 _CLOSING_BUSY_MS = 200
 _PURGED_BYTES = 1024 * 1024  # about how much one purge step changes
+_PLAIN = (Append, Call)
 
 
 class WriterStats(msgspec.Struct):
@@ -116,6 +117,8 @@ class Writer:
                 self._report(outcomes)
             if closing is not None:
                 return
+            if batch:
+                self._tidy()
 
     def _next_batch(self) -> list[Request]:
         """Take what waits, up to a number of frames. Block only if there is nothing else to do."""
@@ -125,12 +128,11 @@ class Writer:
         block = not self._waiting and not self._graves and not self._vacuums
         while frames < _BATCH_FRAMES or unborn:
             if not self._waiting:
-                try:
-                    self._waiting.extend(self._inbox.get(block))
-                except queue.Empty:
+                # Looked at first: that nothing is there is the usual case, and an exception takes longer.
+                if not block and self._inbox.empty():
                     break
+                self._waiting.extend(self._inbox.get())
                 block = False
-                continue
             request = self._waiting.popleft()
             batch.append(request)
             frames += len(request.frames) if isinstance(request, Append) else 1
@@ -158,7 +160,7 @@ class Writer:
 
     def _commit(self, batch: list[Request]) -> list[Outcome]:
         """Do all requests in one transaction. Raise, with nothing done, if the database refuses one."""
-        durable = any(not isinstance(request, Append | Call) or request.durable for request in batch)
+        durable = any(not isinstance(request, _PLAIN) or request.durable for request in batch)
         if durable:
             self._check_files()
         self._set_level("FULL" if durable else "NORMAL")
@@ -179,9 +181,12 @@ class Writer:
         frames += self._tables.flush()
         self._db.execute("COMMIT")
         self._stats.note(frames, time.perf_counter() - started)
+        return self._settle(outcomes)
+
+    def _tidy(self) -> None:
+        """Do what comes with commits, when those who wait for one have been told: merging may take a while."""
         self._merger.note(self._tables.take_size())
         self._tables.trim()
-        return self._settle(outcomes)
 
     def _check_files(self) -> None:
         """Raise if a file of the database is not there any more; first save what only a nameless one holds."""
