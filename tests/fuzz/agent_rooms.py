@@ -17,7 +17,7 @@ from tests.runtimes.opencode.goldens import GOLDENS as OPENCODE, fresh
 
 from codesdk.acp_agent.agent import EditorAgent
 from codesdk.acp_agent.place import Offer
-from codesdk.contract.messages import Message, Text, user
+from codesdk.contract.messages import Message, Text
 from codesdk.runtimes.acp import ROWS
 from codesdk.runtimes.acp.agent import _answer
 from codesdk.runtimes.acp.normalize import PROMPT, cut_off as cut_acp, normalize as normalize_acp
@@ -29,6 +29,7 @@ from codesdk.runtimes.opencode.copy import in_copy as in_opencode
 from codesdk.runtimes.opencode.normalize import ANSWERED, cut_off as cut_opencode, normalize
 from codesdk.runtimes.opencode.wire_v1 import Refused, WireV1
 from codesdk.runtimes.program.jsonrpc import Connection, Garbage, Gone, _decode
+from codesdk.runtimes.program.unanswered import Sent
 from codesdk.script import parse_object
 from codesdk.testing.fakes import FakeTools, memory_sdk
 
@@ -133,15 +134,12 @@ async def _pieces(data: bytes) -> AsyncGenerator[bytes]:
 
 # --- an agent's own copy of a conversation ----------------------------------------------------------
 
-_TAIL = [
-    Message(role="assistant", content=[Text(text="Hi.")], message_id="m1"),
-    user("And then?"),
-    user("Go on."),
-]
+_ANSWER = Message(role="assistant", content=[Text(text="Hi.")], message_id="m1")
+_SINCE = [Sent(texts=("And then?",)), Sent(texts=("Go on.",)), Sent(others=1)]
 
 
 def copied_lines() -> list[bytes]:
-    """Return what claude, codex and opencode keep of a conversation that ended with `_TAIL`, a record a line."""
+    """Return what claude, codex and opencode keep of a conversation that ended with `_SINCE`, a record a line."""
     text: dict[str, Any] = {"type": "text", "text": "Hi."}
     claude = [
         {"type": "assistant", "message": {"id": "m1", "content": [text]}},
@@ -174,11 +172,11 @@ def copied() -> Iterator[Callable[[bytes], None]]:
             decoded = map(_decode, data.split(b"\n"))
             kept = [frame for frame in decoded if not isinstance(frame, Garbage)]
             for count in (
-                in_claude(home, "c", _TAIL),
-                in_rollout(home, "t", _TAIL),
-                in_opencode(kept, _TAIL),
+                in_claude(home, "c", _ANSWER, _SINCE),
+                in_rollout(home, "t", _SINCE),
+                in_opencode(kept, _ANSWER, _SINCE),
             ):
-                assert count is None or 1 <= count <= len(_TAIL)
+                assert count is None or 1 <= count <= 1 + len(_SINCE)
 
         yield run
 

@@ -503,6 +503,10 @@ class SlowToClose(FakeRuntime):
         return started
 
 
+class SlowKeeper(SlowToClose, Keeper):
+    """One that keeps its own conversation."""
+
+
 def test_a_stop_between_two_turns_begins_no_other():
     with rig(runtime=SlowToClose()) as r:
         session = r.open()
@@ -514,11 +518,12 @@ def test_a_stop_between_two_turns_begins_no_other():
         assert (ended(r, task).state, len(r.runtime.tasks), len(asked(r, session))) == ("stopped", 1, 1)
 
 
-def test_what_is_said_between_two_turns_is_part_of_the_next():
-    with rig(runtime=SlowToClose()) as r:
+@pytest.mark.parametrize("runtime", [SlowToClose, SlowKeeper])
+def test_what_is_said_between_two_turns_is_part_of_the_next(runtime: Any):
+    with rig(runtime=runtime()) as r:
         session = r.open()
         task = r.start(session, "Rate it.", output_schema=STARS)
-        r.emit(message("Four."), done())
+        r.emit(Identified(runtime_session_id="own-1"), message("Four."), done())
         r.get(task.steer("Be strict."))
         r.runtime.gate.set()
         r.settle()
@@ -527,6 +532,7 @@ def test_what_is_said_between_two_turns_is_part_of_the_next():
             [asked(r, session)[-1]],
         ]
         assert r.play.steered == []
+        assert r.play.input.history == ("native" if runtime is SlowKeeper else "given")
         r.emit(*answered({"stars": 1}, 2), done())
         assert ended(r, task).data == {"stars": 1}
 

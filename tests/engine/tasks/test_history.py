@@ -1,5 +1,6 @@
 """Runtimes that keep their own conversation: what they are given, and that the log says just that."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from codesdk.contract import events as ev
 from codesdk.contract.errors import ErrorInfo
 from codesdk.contract.messages import Message, ToolResult
 from codesdk.contract.runtime import Failed, HistoryLost, Host, Identified, TaskInput
+from codesdk.contract.settings import Budget, Budgets
 from codesdk.contract.tools import Actor
 from codesdk.testing.fakes import FakeRuntime, FakeTask, call, done, message
 
@@ -161,6 +163,94 @@ def test_a_conversation_that_the_model_never_answered_is_begun_again():
         r.emit(Failed(error=ErrorInfo(code="MODEL_ERROR", message="No.", retryable=True)))
         turn(r, session, "two")
         assert given(r) == ("given", [("user", "one"), ("user", "two")])
+
+
+# --- what was never handed over ------------------------------------------------------------------
+
+
+def limit(r: Rig, session: Session) -> None:
+    """Leave the session no budget for another task."""
+    r.get(session.set(budgets=Budgets(session=Budget(requests=1))))
+
+
+def raise_budget(r: Rig, session: Session) -> None:
+    [question] = r.get(r.sdk.approvals())
+    r.get(session.approve(question.approval_id))
+
+
+@pytest.mark.parametrize("life", ["the same engine", "a reopened one"])
+@pytest.mark.parametrize("next_words", [None, "three"])
+def test_a_task_that_ends_before_it_is_handed_over_is_told_with_the_next_one(
+    life: str, next_words: str | None
+):
+    with rig(runtime=Keeper()) as r:
+        session = r.open()
+        turn(r, session, "one")
+        limit(r, session)
+        r.start(session, "two")
+        assert r.ended(session)[-1].error.code == "BUDGET_EXCEEDED"
+        assert len(r.runtime.tasks) == 1, "the runtime never heard of it"
+        if life == "a reopened one":
+            r.reopen()
+            session = r.handle(session)
+        raise_budget(r, session)
+        r.get(session.resume()) if next_words is None else r.start(session, next_words)
+        r.settle()
+        assert texts(r.runtime.asked[-1][1]) == [("assistant", "Yes."), ("user", "two")]
+        more = [] if next_words is None else [("user", next_words)]
+        assert given(r) == ("native", [("user", "two"), *more])
+        assert strategies(r, session) == ["full", "delta"]
+        answer(r, session)
+        r.get(session.set(budgets=None))
+        turn(r, session, "four")
+        assert given(r) == ("native", [("user", "four")]), "and not once more"
+
+
+def test_what_was_handed_over_and_not_answered_is_not_told_again_beside_what_was_not():
+    with rig(runtime=Keeper()) as r:
+        session = r.open()
+        turn(r, session, "one")
+        r.start(session, "two")
+        r.emit(Failed(error=ErrorInfo(code="MODEL_ERROR", message="No.", retryable=True)))
+        limit(r, session)
+        for words in ("three", "four"):
+            r.start(session, words)
+        r.get(session.set(budgets=None))
+        r.start(session, "five")
+        tail = [("assistant", "Yes."), ("user", "two"), ("user", "three"), ("user", "four")]
+        assert texts(r.runtime.asked[-1][1]) == tail
+        assert given(r) == ("native", [("user", "three"), ("user", "four"), ("user", "five")])
+        answer(r, session)
+
+
+class SlowKeeper(Keeper):
+    """A keeper that starts a task only when its gate opens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def start_task(self, host: Host, task: TaskInput) -> FakeTask:
+        await self.gate.wait()
+        return await super().start_task(host, task)
+
+
+def test_what_was_added_while_a_task_began_and_was_stopped_is_told_with_the_next_one():
+    with rig(runtime=SlowKeeper()) as r:
+        session = r.open()
+        turn(r, session, "one")
+        r.runtime.gate.clear()
+        r.start(session, "two")
+        assert strategies(r, session) == ["full", "delta"]
+        r.get(session.steer("and this"))
+        r.do(session.stop())
+        r.runtime.gate.set()
+        r.settle()
+        assert isinstance(r.ended(session)[-1], ev.TaskStopped)
+        assert r.play.steered == [], "it came too late for that task"
+        turn(r, session, "three")
+        assert given(r) == ("native", [("user", "and this"), ("user", "three")])
 
 
 # --- the budget ----------------------------------------------------------------------------------

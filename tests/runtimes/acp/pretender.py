@@ -7,7 +7,7 @@ import sys
 
 DEED, PHASE = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else ""
 SESSION = "s-1"
-GOES_ON = ("loads", "resumes", "only-resumes", "goes-on-with-nothing")
+GOES_ON = ("loads", "loads-unanswered", "resumes", "only-resumes", "goes-on-with-nothing")
 """Deeds of an agent that says by which requests it came to its session."""
 asked = []
 tools = []
@@ -61,7 +61,7 @@ def initialize(number):
     version = 2 if DEED == "v2" else 1
     info = {} if DEED == "nameless" else {"agentInfo": {"name": "pretender", "version": "9.9.9-nobody"}}
     can = {}
-    if DEED in ("dies", "mute", "flood-in", "forgets", "loads", "resumes", "goes-on-with-nothing"):
+    if DEED in ("dies", "mute", "flood-in", "forgets", *GOES_ON) and DEED != "only-resumes":
         can["loadSession"] = True
     if DEED in GOES_ON:
         can["sessionCapabilities"] = {"resume": {}}
@@ -77,9 +77,11 @@ def begin(number):
 
 def go_on(number, method):
     """Load a session, which is told again, or resume it; refuse what the deed does not have."""
-    if DEED == "loads" and method == "session/load":
+    if DEED.startswith("loads") and method == "session/load":
         update("user_message_chunk", content={"type": "text", "text": "Hello."})
         say("Done.")
+        if DEED == "loads-unanswered":
+            update("user_message_chunk", content={"type": "text", "text": "Go on."})
         send(id=number, result={})
     elif DEED in ("resumes", "only-resumes") and method == "session/resume":
         send(id=number, result={})
@@ -138,6 +140,9 @@ def prompt(number, params):  # noqa: C901 - one case for each deed
             words = "".join(block.get("text", "") for block in params["prompt"])
             # The first process only answers, so that the next one has something to load.
             begun = asked == ["initialize", "session/new", "session/prompt"]
+            if DEED == "loads-unanswered" and "session/new" in asked and not begun:
+                send(id=number, error={"code": -32603, "message": "Something broke"})
+                return
             say("Done." if begun else f"{' '.join(asked)}: {words}")
         case "shows":
             say(os.environ["SHOWN"])

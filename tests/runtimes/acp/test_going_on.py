@@ -6,7 +6,7 @@ import pytest
 from tests.runtimes.acp.rig import log_of, notices, opened, payloads, pretending
 from tests.runtimes.alone import left_behind
 
-from codesdk import CodeSDK
+from codesdk import CodeSDK, CodeSDKError
 
 
 @pytest.mark.parametrize(
@@ -34,6 +34,30 @@ async def test_a_session_is_loaded_else_resumed_else_told_again(tmp_path: Path, 
     rebuilt = notices(await log_of(tmp_path, session), "reconstructed")
     assert len(rebuilt) == (deed == "goes-on-with-nothing")
     assert left_behind(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("unanswered", "told"),
+    [
+        (["Go on."], "Still there?"),
+        (["Go on.", "Hello."], "Hello.Still there?"),
+        (["Go on.", "Go on."], "Go on.Still there?"),
+        (["Hello."], "Hello.Still there?"),
+    ],
+)
+async def test_what_an_agent_tells_after_its_last_answer_is_not_said_again_and_all_else_is(
+    tmp_path: Path, unanswered: list[str], told: str
+):
+    async with opened(tmp_path, pretending("loads-unanswered")) as session:
+        assert (await (await session.start("Hello.")).result()).text == "Done."
+        for words in unanswered:
+            with pytest.raises(CodeSDKError):
+                await (await session.start(words)).result()
+    async with CodeSDK.open(tmp_path / "data", providers={}) as sdk:
+        again = await sdk.session(session.id)
+        said = (await (await again.start("Still there?")).result()).text
+    assert said == f"initialize session/load session/prompt: {told}"
+    assert notices(await log_of(tmp_path, session), "reconstructed") == []
 
 
 async def test_an_agent_without_http_calls_our_tools_through_a_program_of_ours(tmp_path: Path):

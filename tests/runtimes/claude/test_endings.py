@@ -11,7 +11,7 @@ from tests.runtimes.alone import alone
 from tests.runtimes.claude.rig import READ, opened, script, texts_of
 
 from codesdk import CodeSDKError, SessionSettings, TaskFailure
-from codesdk.contract.messages import ArtifactBlock, Message, Text
+from codesdk.contract.messages import ArtifactBlock, Code, Message, Text
 from codesdk.contract.settings import Budget, Budgets
 from codesdk.runtimes.program.retelling import RETOLD
 
@@ -126,6 +126,28 @@ async def test_after_a_restart_claude_goes_on_with_its_own_copy_and_a_new_system
         assert [m["role"] for m in asked["messages"]] == ["user", "assistant", "user", "assistant", "user"]
         names = {event.runtime.runtime_session_id for event in await world.events(again)} - {None}
         assert len(names) == 1
+        await world.check(again)
+
+
+async def test_after_a_restart_code_and_an_image_that_were_not_answered_are_not_said_twice(
+    tmp_path: Path,
+) -> None:
+    async with opened(tmp_path) as world:
+        session = await world.session(script("One.", http(403), http(403)))
+        await (await session.start("First")).result()
+        ref = await world.sdk.put_artifact(PIXEL, "image/png", "pixel.png")
+        image = ArtifactBlock(artifact_id=ref.artifact_id, content_type="image/png")
+        for block in (Code(code="x = 1", language="python"), image):
+            with pytest.raises(TaskFailure):
+                await (await session.start([Message(role="user", content=[block])])).result()
+    async with opened(tmp_path) as world:
+        again = await world.sdk.session(session.id, plays=script("Two."))
+        assert (await (await again.start("Second")).result()).text == "Two."
+        asked = (await world.requests(again))[-1]
+        said = [text for text in texts_of(asked) if not text.startswith("[Image: ")]
+        assert said == ["First", "One.", "```python\nx = 1\n```", "Second"]
+        kinds = [block["type"] for message in asked["messages"] for block in message["content"]]
+        assert kinds.count("image") == 1
         await world.check(again)
 
 

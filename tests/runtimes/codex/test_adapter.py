@@ -20,7 +20,7 @@ from tests.runtimes.codex.rig import NOTE, Rig, calls, notices, opened, payloads
 
 from codesdk import CodeSDKError, InvalidRequest, TaskFailure
 from codesdk.contract.capabilities import Isolation
-from codesdk.contract.messages import ArtifactBlock, Message, Reasoning, Text, ToolResult, ToolUse
+from codesdk.contract.messages import ArtifactBlock, Code, Message, Reasoning, Text, ToolResult, ToolUse
 from codesdk.contract.models import ModelAccess
 from codesdk.contract.runtime import RuntimeEnv
 from codesdk.gateway.capture.exact import hashes_of, join
@@ -309,6 +309,31 @@ async def test_after_a_restart_codex_picks_its_thread_up_with_its_tools(tmp_path
         ]
         assert [step for step, _ in calls(events)] == ["requested", "approved", "started", "completed"]
         assert notices(events) == []
+
+
+async def test_after_a_restart_code_and_an_image_that_were_not_answered_are_not_said_twice(tmp_path: Path):
+    refused = [{"http": {"status": 429}}]
+    async with opened(tmp_path, [{"text": "One."}], refused, refused) as rig:
+        await rig.ask("First.")
+        ref = await rig.sdk.put_artifact(dot(), "image/png", "dot.png")
+        image = ArtifactBlock(artifact_id=ref.artifact_id, content_type="image/png")
+        for block in (Code(code="x = 1", language="python"), image):
+            task = await rig.session.start([Message(role="user", content=[block])])
+            with pytest.raises(CodeSDKError):
+                await task.result()
+        session_id = rig.session.id
+    async with opened(tmp_path, []) as rig:
+        rig.session = await rig.sdk.session(session_id, plays=script([{"text": "Two."}]))
+        assert await rig.ask("Second.") == "Two."
+        said = [item for item in (await bodies(rig))[-1]["input"] if item.get("role") == "user"]
+        assert "reconstructed" not in [notice.kind for notice in notices(await rig.events())]
+    parts = [part for item in said for part in item["content"]]
+    assert [part["text"] for part in parts if part.get("text", "")[:1] not in ("", "<")] == [
+        "First.",
+        "```python\nx = 1\n```",
+        "Second.",
+    ]
+    assert [part["type"] for part in parts].count("input_image") == 1
 
 
 async def test_a_thread_that_codex_lost_is_made_anew_from_the_transcript(tmp_path: Path):

@@ -17,7 +17,7 @@ from tests.runtimes.opencode.rig import NOTE, Rig, calls, notices, opened, paylo
 
 from codesdk import CodeSDKError, TaskFailure
 from codesdk.contract.entry import MARK
-from codesdk.contract.messages import ArtifactBlock, Message, Reasoning, Text, ToolResult, ToolUse
+from codesdk.contract.messages import ArtifactBlock, Code, Message, Reasoning, Text, ToolResult, ToolUse
 from codesdk.runtimes.opencode import ENTRY, wire_v1
 from codesdk.testing.fakes import FakeTools
 from codesdk.testing.feature_checks import PIXEL
@@ -315,6 +315,25 @@ async def test_after_a_restart_it_goes_on_with_its_own_copy_or_with_ours(tmp_pat
         assert [n.kind for n in notices(await rig.events())] == ["reconstructed"]
         assert all(words in told for words in ("First.", NOTE, "One.", "Second.", "Two.", "Third."))
         assert calls(await rig.events()).count("started") == 2
+
+
+async def test_after_a_restart_code_and_an_image_that_were_not_answered_are_not_said_twice(tmp_path: Path):
+    refused = [{"http": {"status": 401}}]
+    async with opened(tmp_path, [{"text": "One."}], refused, refused) as rig:
+        await rig.ask("First.")
+        ref = await rig.sdk.put_artifact(PIXEL, "image/png", "pixel.png")
+        image = ArtifactBlock(artifact_id=ref.artifact_id, content_type="image/png")
+        for block in (Code(code="x = 1", language="python"), image):
+            with pytest.raises(CodeSDKError):
+                await (await rig.session.start([Message(role="user", content=[block])])).result()
+        session_id = rig.session.id
+    async with opened(tmp_path, []) as rig:
+        rig.session = await rig.sdk.session(session_id, plays=script([{"text": "Two."}]))
+        assert await rig.ask("Second.") == "Two."
+        told = json.dumps((await rig.bodies())[-1])
+        assert "reconstructed" not in [notice.kind for notice in notices(await rig.events())]
+    pixel = base64.b64encode(PIXEL).decode()
+    assert [told.count(part) for part in ("First.", "x = 1", pixel, "Second.")] == [1, 1, 1, 1]
 
 
 # --- faults ---------------------------------------------------------------------------------------------

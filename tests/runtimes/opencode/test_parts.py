@@ -30,6 +30,7 @@ from codesdk.runtimes.opencode.copy import forget, in_copy
 from codesdk.runtimes.opencode.input import parts_of, retold
 from codesdk.runtimes.program.environment import make_places
 from codesdk.runtimes.program.retelling import RETOLD
+from codesdk.runtimes.program.unanswered import sent_of
 
 
 async def stored(artifact_id: str) -> bytes:
@@ -121,13 +122,23 @@ USE = ToolUse(tool_call_id="call_1", name="workspace.read", input={})
         ([answer("One."), Message(role="tool", content=[ToolResult(tool_call_id="c", result="x")])], None),
     ],
 )
-def test_what_opencode_has_of_the_last_messages(tail: list[Message], count: int | None):
-    assert in_copy(HAS, tail) == count
+async def test_what_opencode_has_of_the_last_messages(tail: list[Message], count: int | None):
+    assert in_copy(HAS, tail[0], await sent_of(tail[1:], parts_of, stored)) == count
+
+
+async def test_code_and_images_are_found_as_they_were_sent():
+    code = Message(role="user", content=[Code(code="x = 1", language="python")])
+    image = Message(role="user", content=[ArtifactBlock(artifact_id="a", content_type="image/png")])
+    file = {"info": {"id": "msg_5", "role": "user"}, "parts": [{"type": "file", "mime": "image/png"}]}
+    since = await sent_of([code, image, image], parts_of, stored)
+    has = [*HAS[:2], kept("user", 4, "```python\nx = 1\n```"), file]
+    assert in_copy(has, answer("One."), since) == 3
+    assert in_copy(HAS, answer("One."), since) == 1
 
 
 @pytest.mark.parametrize("odd", [[], [{}], [{"info": None, "parts": None}], [{"info": {"id": 3}}]])
 def test_a_copy_of_any_shape_is_none(odd: Any):
-    assert in_copy(odd, [answer("One.")]) is None
+    assert in_copy(odd, answer("One."), []) is None
 
 
 def test_the_tokens_are_only_in_the_configuration_and_the_key_is_none():

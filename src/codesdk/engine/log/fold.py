@@ -220,6 +220,8 @@ def _started(state: SessionState, event: Event, payload: ev.TaskStarted, changes
         state.interrupted_task = state.interrupted_schema = state.not_resumed = None
         state.waits_for_raise = False
     state.attempts = (payload.resumes.attempt or 0) if payload.resumes is not None else 0
+    if state.context.untold is None:  # else one before it ended untold as well
+        state.context.untold = state.messages
     transcript.add_user(state, payload.messages)
     seal_done(state, event, changes)
     changes.tasks.append(_task_row(state, "running"))

@@ -19,6 +19,7 @@ def _compacted(state: SessionState, event: Event, payload: ev.SessionCompacted, 
         compacted=ev.Compacted(first=payload.first, previews_before=payload.previews_before, summary=summary),
         compacted_seq=event.seq,
         tokens=payload.tokens_after,
+        untold=state.context.untold,
     )
 
 
@@ -26,6 +27,7 @@ def _model_input(state: SessionState, event: Event, payload: ev.ModelInput, _: C
     task = state.task
     if task is None or payload.capture != "compiled":
         return
+    state.context.untold = None
     if payload.context_window.strategy == "delta":
         return
     # The runtime begins another conversation. It is known to have taken it up once the model has answered.

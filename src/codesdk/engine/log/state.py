@@ -253,6 +253,8 @@ class Context(msgspec.Struct, kw_only=True, omit_defaults=True):
     native: bool = False
     """Whether a runtime that keeps its own conversation may go on with it: it was begun with this session's
     messages, and nothing was left out since."""
+    untold: int | None = None
+    """The index of the first message that no runtime was given yet, while there is one: a task may end before it is."""
     too_large: bool = False
     """Whether the last task failed because the conversation was too large."""
 

@@ -53,12 +53,22 @@ class Handover:
         self._shown = 0
         """How much of the transcript the model requests are compared with."""
         self._lost = False
+        self._waiting: set[int] = set()
+        """The seqs of messages that were added to a task and wait for its runtime to take them."""
         self.went_native: bool | None = None
         """Whether the last task went on with the runtime's own conversation; None if it keeps none."""
 
     def lose(self) -> None:
         """Do not go on natively: the runtime may not have been told all that the transcript has."""
         self._lost = True
+
+    def expect(self, seq: int) -> None:
+        """Note that a message was added to the running task, which its runtime must still be told."""
+        self._waiting.add(seq)
+
+    def took(self, seq: int) -> None:
+        """Note that the runtime has taken a message that was added to its task."""
+        self._waiting.discard(seq)
 
     async def begin(self, task_id: str, host: Host, offered: Offered, said: int | None = None) -> RuntimeTask:
         """Have the runtime start the task, with what is recorded as its input.
@@ -70,19 +80,25 @@ class Handover:
         await self._compact_if_due(runtime)
         first = await self._resumable(runtime, host, task_id, instructions, said)
         if first is not None:
-            compiled, self.input_seq = await write_delta(self._scope, first, offered)
+            compiled = self._written(*await write_delta(self._scope, first, offered))
             await self._show_more(compiled)
             try:
                 return await self._start(runtime, host, task_id, compiled, instructions)
             except HistoryLost as lost:
                 self._note_loss(runtime, str(lost))
         window = self._window_for(runtime)
-        compiled, self.input_seq = await write_whole(self._scope, window, offered)
+        compiled = self._written(*await write_whole(self._scope, window, offered))
         self._shown = compiled.through
         self._resources.tap.hand_over(
             compiled.messages, self._scope.tools.specs(), compiled.context_window.strategy
         )
         return await self._start(runtime, host, task_id, compiled, instructions)
+
+    def _written(self, compiled: Compiled, seq: int) -> Compiled:
+        """Return a compiled input. What was said before its event is part of it."""
+        self.input_seq = seq
+        self._waiting = {waiting for waiting in self._waiting if waiting > seq}
+        return compiled
 
     async def _start(
         self,
@@ -125,7 +141,19 @@ class Handover:
         if not known or known > len(tail):
             self._note_loss(runtime, "")
             return None
-        return tail[0].index + known
+        return tail[0].index + min(known, self._count_told(tail))
+
+    def _count_told(self, tail: Sequence[MessageRow]) -> int:
+        """Return how many of the last messages the runtime was told, or wrote: a live copy has no others."""
+        untold = self._scope.state.context.untold
+        waiting = min(self._waiting, default=None)
+        for count, row in enumerate(tail):
+            if untold is not None and row.index >= untold:
+                return count
+            # An answer may be sealed by the message after it, and has its seq.
+            if waiting is not None and row.seq >= waiting and row.message.role == "user":
+                return count
+        return len(tail)
 
     async def _recall(
         self, keeper: HistoryKeeper, host: Host, setup: TaskInput, tail: list[Message]

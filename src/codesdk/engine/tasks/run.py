@@ -156,12 +156,13 @@ class TaskRun:
         if self._ending or self._is_stopping():
             raise Conflict(f"Task {self.task_id} is ending and takes no more input; start another task.")
         seq = self._scope.journal.write(TaskSteered(messages=messages, by=by)).seq
+        self._handover.expect(seq)
         await self._scope.recorder.commit(key, row)
         # A message recorded before the input was compiled is part of it; handing it over would say it twice.
         if self._handle is None:
             self._early_steering.append((seq, messages))
         elif seq > self._handover.input_seq:
-            await self._hand_over(self._handle, messages)
+            await self._hand_over(self._handle, seq, messages)
 
     def abort(self, error: CodeSDKError) -> None:
         """End the run because of a fault in CodeSDK."""
@@ -234,7 +235,7 @@ class TaskRun:
         early, self._early_steering = self._early_steering, []
         for seq, messages in early:
             if seq > self._handover.input_seq:  # else it is part of the compiled input
-                await self._hand_over(handle, messages)
+                await self._hand_over(handle, seq, messages)
         return await self._pull(handle)
 
     async def _lacks(self, ending: Ending) -> str | None:
@@ -408,11 +409,15 @@ class TaskRun:
         except Exception as error:  # noqa: BLE001 - whatever an adapter raises ends the task, nothing else
             self._halt(crash(self._runtime.name, f"it took no tool result ({name_of(error)})"))
 
-    async def _hand_over(self, handle: RuntimeTask, messages: list[Message]) -> None:
+    async def _hand_over(self, handle: RuntimeTask, seq: int, messages: list[Message]) -> None:
         """Give the runtime more input. Raise `TaskFailure` if it does not take it."""
         self._resources.tap.add_messages(messages)
         try:
             await asyncio.wait_for(call(handle.steer, messages), self._scope.settings.start_timeout_s)
+            self._handover.took(seq)
+        except asyncio.CancelledError:
+            self._handover.lose()  # whoever asked has gone, and the runtime may have taken it or not
+            raise
         except Exception as error:
             self._handover.lose()
             raise TaskFailure(

@@ -29,20 +29,20 @@ from codesdk.contract.runtime import (
     TaskInput,
 )
 from codesdk.runtimes.acp import NAME, ROWS, entry_of_row
-from codesdk.runtimes.acp.agent import Agent, Listed, Told
-from codesdk.runtimes.acp.input import prompt_of
+from codesdk.runtimes.acp.agent import Agent, Listed
+from codesdk.runtimes.acp.input import prompt_of, said_of
 from codesdk.runtimes.acp.launch import INSTRUCTIONS, Account, Setup, tidy_session
 from codesdk.runtimes.acp.row import AgentRow
 from codesdk.runtimes.acp.state import State
 from codesdk.runtimes.acp.task import AcpTask
+from codesdk.runtimes.acp.told import Told, ending_of
 from codesdk.runtimes.program import PROGRAM_CAPABILITIES
 from codesdk.runtimes.program.access import availability, login_notice, status_of
 from codesdk.runtimes.program.environment import Places, make_places
 from codesdk.runtimes.program.finding import Program, find_program, notices_about
 from codesdk.runtimes.program.signals import Signals
+from codesdk.runtimes.program.unanswered import sent_of
 from codesdk.tools import by_wire_name
-
-_TAIL_CHARS = 200
 
 
 class Way(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,8 +133,12 @@ class AcpRuntime:
         ):
             return None  # a turn that was cut off in a call: what an agent makes of that cannot be known
         agent = await self._agent(host, task, program)
-        told = await self._load(host, task, agent, text_of(tail[0].content)[-_TAIL_CHARS:])
-        return None if told is None else _had_of(told, tail)
+        answer = text_of(tail[0].content)
+        told = await self._load(host, task, agent, ending_of(answer))
+        if told is None:
+            return None
+        since = await sent_of(tail[1:], partial(said_of, self.row), host.read_artifact)
+        return await asyncio.to_thread(told.count_had, answer, since)
 
     async def way_of(self, host: Host, task: TaskInput) -> Way:
         """Return how the agent's model requests go: through the gateway."""
@@ -278,15 +282,3 @@ def capabilities_of(entry: RuntimeEntry, row: AgentRow) -> Capabilities:
         mcp_transports=list(row.transports),
         instruction_files=list(entry.instructions.captured),
     )
-
-
-def _had_of(told: Told, tail: Sequence[Message]) -> int:
-    """Return how many of the last messages an agent told again. It has the answer, or has dropped it as cut off."""
-    users = told.words("user_message_chunk")
-    count = 1
-    for message in tail[1:]:
-        words = text_of(message.content)
-        if message.role == "user" and (not words or words not in users):
-            break
-        count += 1
-    return count

@@ -28,6 +28,7 @@ from codesdk.runtimes.acp.launch import (
 )
 from codesdk.runtimes.acp.normalize import CANCELLED, PERMISSION, PROMPT
 from codesdk.runtimes.acp.row import fill
+from codesdk.runtimes.acp.told import Told
 from codesdk.runtimes.program.endings import crash_of, shorten
 from codesdk.runtimes.program.environment import Places
 from codesdk.runtimes.program.jsonrpc import Connection, Frame, Garbage, Gone, RequestFailed, as_dict
@@ -40,7 +41,6 @@ REQUEST_S = 60.0
 LISTED_S = 30.0
 STOP_S = 1.0
 LAST_WORDS_S = 1.0
-MAX_TOLD_CHARS = 32 * 1024 * 1024
 _NOT_FOUND = -32601
 
 Message = Frame | Garbage | Gone
@@ -99,7 +99,7 @@ class Agent:
             await self._exchange(method, {"sessionId": self.session_id, **params})
         await self._wait_for_tools(listed)
 
-    async def load_session(self, known: str, listed: Listed, last: str) -> "Told | None":
+    async def load_session(self, known: str, listed: Listed, last: str) -> Told | None:
         """Go on with a session that the agent keeps. Return what it tells of it, or None if it has none.
 
         `last` is the end of the model's last answer: an agent may still be telling after it has answered.
@@ -223,14 +223,14 @@ class Agent:
             raise await self.crash()
         raise self._strange(f"did not ask for its tools within {LISTED_S:g} s")
 
-    async def _hear_rest(self, told: "Told", last: str) -> None:
+    async def _hear_rest(self, told: Told, last: str) -> None:
         """Hear what an agent still tells of an earlier conversation, up to the end of its last answer."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LAST_WORDS_S):
-                while last and last not in told.words("agent_message_chunk"):
+                while last and last not in told.answers():
                     told.add(await self.connection.messages.get())
 
-    async def _exchange(self, method: str, params: Frame, told: "Told | None" = None) -> Any:
+    async def _exchange(self, method: str, params: Frame, told: Told | None = None) -> Any:
         """Ask, and return the answer. What is said until then is only `told`. A failure says which request it was."""
         try:
             async with asyncio.timeout(REQUEST_S):
@@ -295,27 +295,6 @@ class Agent:
                 self.connection.respond(message.get("id"), CANCELLED)
         for message in kept:
             messages.put_nowait(message)
-
-
-class Told:
-    """What an agent tells again of a session that it keeps: its words, by kind of update. The rest of a flood is dropped."""
-
-    def __init__(self) -> None:
-        self._pieces: dict[str, list[str]] = {"user_message_chunk": [], "agent_message_chunk": []}
-        self._room = MAX_TOLD_CHARS
-
-    def add(self, message: Message) -> None:
-        """Take a message in, if it is of words."""
-        update = as_dict(as_dict(as_dict(message).get("params")).get("update"))
-        pieces = self._pieces.get(str(update.get("sessionUpdate")))
-        text = str(as_dict(update.get("content")).get("text") or "")
-        if pieces is not None and text and len(text) <= self._room:
-            self._room -= len(text)
-            pieces.append(text)
-
-    def words(self, kind: str) -> str:
-        """Return the text of all updates of a kind."""
-        return "".join(self._pieces[kind])
 
 
 def _answer(method: str, params: Any) -> Frame | None:

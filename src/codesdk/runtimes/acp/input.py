@@ -21,6 +21,11 @@ async def prompt_of(row: AgentRow, messages: Sequence[Message], read: Reader, *,
     return [text_block(GUARD), *content] if first.lstrip().startswith(row.commands or ("\0",)) else content
 
 
+async def said_of(row: AgentRow, messages: Sequence[Message], read: Reader) -> Content:
+    """Return messages as a prompt has them when an agent goes on with its own copy."""
+    return await content_of(messages, read, _attach(row))
+
+
 def _attach(row: AgentRow) -> Attach:
     async def attach(block: ArtifactBlock, read: Reader) -> dict[str, Any]:
         kind = (block.content_type or "").partition(";")[0]

@@ -36,6 +36,7 @@ from codesdk.runtimes.program.access import availability, login_notice, status_o
 from codesdk.runtimes.program.finding import Program, find_program, notices_about
 from codesdk.runtimes.program.logins import Login, traffic_of
 from codesdk.runtimes.program.retelling import Content
+from codesdk.runtimes.program.unanswered import sent_of
 from codesdk.tools import PREFIX, by_wire_name
 
 INTERRUPT_S = 2.0
@@ -110,7 +111,10 @@ class ClaudeRuntime:
         if live is not None and live.fits(launch_of(task)):
             return None if live.owes else len(tail)
         await self.close_session(task.session_id)  # it writes its file now
-        return None if live is not None and live.owes else await asyncio.to_thread(in_own_copy, task, tail)
+        if live is not None and live.owes:
+            return None
+        since = await sent_of(tail[1:], content_of, host.read_artifact)
+        return await asyncio.to_thread(in_own_copy, task, tail[0], since)
 
     async def close_session(self, session_id: str) -> None:
         """End the session's process, giving it time to write down its conversation."""

@@ -23,6 +23,7 @@ from codesdk.runtimes.claude.process import ClaudeProcess, start_claude
 from codesdk.runtimes.program.environment import Places, make_places, variables
 from codesdk.runtimes.program.finding import Program
 from codesdk.runtimes.program.logins import folder_of, traffic_of
+from codesdk.runtimes.program.unanswered import Sent
 
 START_S = 50.0
 LOGIN_RETRIES = 2
@@ -138,10 +139,10 @@ def _last(url: str) -> str:
     return url.rstrip("/").rpartition("/")[2]
 
 
-def in_own_copy(task: TaskInput, tail: Sequence[Message]) -> int | None:
+def in_own_copy(task: TaskInput, answer: Message, since: Sequence[Sent]) -> int | None:
     """Return how many of the last messages claude's own copy of the conversation has, or None. Blocking."""
     places = make_places(task.env, ENTRY.name, task.session_id)
     try:
-        return in_copy(places.folder(ENTRY.state_folder), task.runtime_session_id or "", tail)
+        return in_copy(places.folder(ENTRY.state_folder), task.runtime_session_id or "", answer, since)
     finally:
         places.remove()  # those of an ephemeral session were made just now

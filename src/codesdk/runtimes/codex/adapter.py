@@ -48,6 +48,7 @@ from codesdk.runtimes.program.environment import Places, make_places
 from codesdk.runtimes.program.finding import Program, find_program, notices_about
 from codesdk.runtimes.program.jsonrpc import Garbage, Gone
 from codesdk.runtimes.program.logins import Login, folder_of, mark_refused, required, traffic_of
+from codesdk.runtimes.program.unanswered import sent_of
 from codesdk.tools import by_wire_name
 
 INTERRUPT_S = 2.0
@@ -128,8 +129,9 @@ class CodexRuntime:
             program = await self.find(task.env.cwd, allow_untested=task.env.allow_untested)
             if server.alive and server.setup == await self._setup(host, task, program):
                 return len(tail)
-        places = self._placed(task)
-        return await asyncio.to_thread(in_rollout, home_of(places), task.runtime_session_id or "", tail)
+        since = await sent_of(tail[1:], turn_input, host.read_artifact)
+        home = home_of(self._placed(task))
+        return await asyncio.to_thread(in_rollout, home, task.runtime_session_id or "", since)
 
     async def close_session(self, session_id: str) -> None:
         server, places = self._servers.pop(session_id, None), self._places.pop(session_id, None)

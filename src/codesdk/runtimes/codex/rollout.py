@@ -1,12 +1,12 @@
 """The file in which codex keeps a thread, to what it has of a conversation. Only read; codex writes it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from codesdk.contract.messages import Code, Message, Text
+from codesdk.runtimes.program.unanswered import Sent, count_told, own_lines
 
 
 class _Item(msgspec.Struct):
@@ -27,32 +27,22 @@ def find_rollout(home: Path, thread_id: str) -> Path | None:
     return next(home.glob(f"sessions/*/*/*/rollout-*-{thread_id}.jsonl"), None)
 
 
-def in_rollout(home: Path, thread_id: str, tail: Sequence[Message]) -> int | None:
-    """Return how many of the last messages a thread has in its file, or None if there is no file. Blocking.
+def in_rollout(home: Path, thread_id: str, since: Sequence[Sent]) -> int | None:
+    """Return how many messages a thread has in its file, the model's last answer and what was said since then.
 
-    `tail` begins with the model's last answer, which codex has, or has dropped because it was cut off. What it was
-    told after that is in the file if the turn had begun.
+    None if there is no file, or one too large to be read. Codex has the answer, or has dropped it because it was cut
+    off. What it was told after that is in the file if the turn had begun; results of tools went to the turn that
+    called them. Blocking.
     """
     path = find_rollout(home, thread_id)
-    if path is None:
-        return None
-    told = _told_last(path.read_bytes())
-    count = 1
-    for message in tail[1:]:
-        texts = _texts(message)
-        if message.role == "user":  # results of tools went to the turn that called them
-            if not texts or any(text not in told for text in texts):
-                break
-            for text in texts:
-                told.remove(text)
-        count += 1
-    return count
+    lines = None if path is None else own_lines(path)
+    return None if lines is None else 1 + count_told(since, *_told_last(lines))
 
 
-def _told_last(data: bytes) -> list[str]:
-    """Return what users said after the last answer in the file."""
-    told: list[str] = []
-    for line in data.split(b"\n"):
+def _told_last(lines: Iterable[bytes]) -> tuple[list[str], int]:
+    """Return what users said after the last answer in the file: the texts, and how many images."""
+    told: list[dict[str, Any]] = []
+    for line in lines:
         try:
             record = msgspec.json.decode(line, type=_Line)
             item = msgspec.json.decode(record.payload, type=_Item)
@@ -62,13 +52,6 @@ def _told_last(data: bytes) -> list[str]:
             if item.role == "assistant":
                 told = []
             elif item.role == "user":
-                told += [str(part.get("text", "")) for part in item.content or []]
-    return told
-
-
-def _texts(message: Message) -> list[str]:
-    return [
-        block.text if isinstance(block, Text) else block.code
-        for block in message.content
-        if isinstance(block, Text | Code)
-    ]
+                told += item.content or []
+    images = sum(part.get("type") == "input_image" for part in told)
+    return [str(part.get("text", "")) for part in told], images

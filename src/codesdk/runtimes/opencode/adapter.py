@@ -28,6 +28,7 @@ from codesdk.runtimes.program.environment import Places, make_places
 from codesdk.runtimes.program.finding import Program, find_program, notices_about
 from codesdk.runtimes.program.pinned import OPENCODE
 from codesdk.runtimes.program.pinned.versions import UNKNOWN
+from codesdk.runtimes.program.unanswered import sent_of
 from codesdk.tools import by_wire_name
 
 _FIRST: Dialect = "openai-compatible"
@@ -95,7 +96,9 @@ class OpencodeRuntime:
         if server is live and server.session_id == task.runtime_session_id:
             return len(tail)
         kept = await server.wire.messages(task.runtime_session_id or "none")
-        return None if kept is None else in_copy(kept, tail)
+        if kept is None:
+            return None
+        return in_copy(kept, tail[0], await sent_of(tail[1:], parts_of, host.read_artifact))
 
     async def close_session(self, session_id: str) -> None:
         server, places = self._servers.pop(session_id, None), self._places.pop(session_id, None)

@@ -9,35 +9,25 @@ from typing import Any
 from codesdk.contract.messages import Message, Text, ToolUse
 from codesdk.redaction import MARKER
 from codesdk.runtimes.program.jsonrpc import Frame, as_dict, as_list
+from codesdk.runtimes.program.unanswered import Sent, count_told
 
 
-def in_copy(kept: Sequence[Frame], tail: Sequence[Message]) -> int | None:
+def in_copy(kept: Sequence[Frame], answer: Message, since: Sequence[Sent]) -> int | None:
     """Return how many of the last messages opencode has, or None if it may miss more than users' words.
 
-    A text is written down when it has ended, so an answer that was cut off is not there; with the last answer it has
+    They are the model's last answer and what was said since then. A text is written down when it has ended, so an answer that was cut off is not there; with the last answer it has
     everything before. An answer with a tool call may lack the result: opencode was cut off there.
     """
-    answer, *since = tail
     cut_off = any(isinstance(block, ToolUse) for block in answer.content)
-    if cut_off or answer.message_id is None or any(message.role != "user" for message in since):
+    if cut_off or answer.message_id is None or any(sent.role != "user" for sent in since):
         return None
     wanted = answer.message_id.partition(".")[0]
     place = next((n for n, each in enumerate(kept) if _info(each).get("id") == wanted), None)
     if place is None or any(text not in _texts(kept[place]) for text in _said(answer)):
         return None
-    told = [text for each in kept[place + 1 :] if _info(each).get("role") == "user" for text in _texts(each)]
-    return 1 + _count_told(since, told)
-
-
-def _count_told(messages: Sequence[Message], told: list[str]) -> int:
-    """Return how many of these messages were told, the first ones. Each text counts once; one without any was not."""
-    for count, message in enumerate(messages):
-        texts = _said(message)
-        if not texts or any(text not in told for text in texts):
-            return count
-        for text in texts:
-            told.remove(text)
-    return len(messages)
+    told = [each for each in kept[place + 1 :] if _info(each).get("role") == "user"]
+    files = sum(part.get("type") == "file" for each in told for part in _parts(each))
+    return 1 + count_told(since, [text for each in told for text in _texts(each)], files)
 
 
 def _info(kept: Frame) -> Frame:
@@ -45,11 +35,11 @@ def _info(kept: Frame) -> Frame:
 
 
 def _texts(kept: Frame) -> list[Any]:
-    return [
-        as_dict(part).get("text")
-        for part in as_list(kept.get("parts"))
-        if as_dict(part).get("type") == "text"
-    ]
+    return [part.get("text") for part in _parts(kept) if part.get("type") == "text"]
+
+
+def _parts(kept: Frame) -> list[Frame]:
+    return [as_dict(part) for part in as_list(kept.get("parts"))]
 
 
 def _said(message: Message) -> list[str]:
