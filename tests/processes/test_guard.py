@@ -204,6 +204,7 @@ def alive(pid: int) -> bool:
 def test_a_guard_that_was_ended_is_replaced_by_one_with_the_same_mark():
     first = own_guard()
     assert own_guard() is first
+    assert first._pid is not None
     os.kill(first._pid, signal.SIGKILL)
     os.waitid(os.P_PID, first._pid, os.WEXITED | os.WNOWAIT)
     second = own_guard()
