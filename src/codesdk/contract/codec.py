@@ -46,12 +46,13 @@ def encode(event: Event) -> bytes:
     return _encoder.encode(event)
 
 
-_DELTAS = (b'{"type":"model.output.delta"', b'{"type":"tool.output.delta"')
+DELTAS = (b'{"type":"model.output.delta"', b'{"type":"tool.output.delta"')
+"""How the frames of deltas begin."""
 
 
 def is_delta(frame: bytes) -> bool:
     """Return whether a frame is a delta, without decoding it: its type is the first thing in it."""
-    return frame.startswith(_DELTAS)
+    return frame.startswith(DELTAS)
 
 
 def place_of(frame: bytes | msgspec.Raw) -> tuple[int, str]:

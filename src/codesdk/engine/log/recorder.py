@@ -187,14 +187,19 @@ class Recorder:
         self.feed.publish(items)
         if self._observers:
             self._observers.committed(self.state.principal, [item.event for item in items])
-        committed, waiters = self.feed.committed, self._waiters
+        if self._waiters:
+            self._wake(self.feed.committed)
+        if self._items:
+            self._flush()
+
+    def _wake(self, committed: int) -> None:
+        """Wake whoever waits for what is committed now."""
+        waiters = self._waiters
         woken = next((place for place, (seq, _) in enumerate(waiters) if seq > committed), len(waiters))
         for _, waiter in waiters[:woken]:
             if not waiter.done():
                 waiter.set_result(None)
         del waiters[:woken]
-        if self._items:
-            self._flush()
 
     def _break(self, error: BaseException) -> None:
         if isinstance(error, CodeSDKError):

@@ -60,8 +60,13 @@ class Subscription:
 
     def committed(self, principal: str, events: Sequence[Event]) -> None:
         """Wake up if there is something to take."""
-        if not self._woken.is_set() and any(event.type in self._subscriber.types for event in events):
-            self._woken.set()
+        if self._woken.is_set():
+            return
+        types = self._subscriber.types
+        for event in events:
+            if event.type in types:
+                self._woken.set()
+                return
 
     def failed(self, principal: str, session_id: str, error: CodeSDKError) -> None:
         """Do nothing: events that were not stored are not delivered."""

@@ -11,7 +11,7 @@ from zlib import crc32
 
 import msgspec
 
-from codesdk.contract.codec import is_delta
+from codesdk.contract.codec import DELTAS
 from codesdk.contract.records import ArtifactRow, Changes, KeyRow, SessionRow
 from codesdk.store import refusals
 from codesdk.store.rows import PackedChanges, is_pending, pack, pack_changes
@@ -105,7 +105,7 @@ class Tables:
             seq += 1
             size += len(frame)
             # An int, because SQLite's module looks for an adapter for every bool.
-            take((cursor, key, seq, 1 if is_delta(frame) else 0, crc32(frame), frame))
+            take((cursor, key, seq, +frame.startswith(DELTAS), crc32(frame), frame))
         self._cursor, known.head, self._size = cursor, seq, size
         if packed is not None:
             self._change(known, packed)
