@@ -310,6 +310,7 @@ class Session:
         Raise `Conflict` if no extension makes suggestions here, and `Busy` if the answer takes longer than `timeout_s`;
         it is in the log when it comes (`suggest_request.answered`).
         """
+        check_arguments(timeout_s=timeout_s)
         action = act.RequestSuggestions(session_id=self.id, text=text)
         asked = await self.service.execute(action, key=idempotency_key)
         try:

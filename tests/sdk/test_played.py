@@ -104,11 +104,10 @@ CREATE: list[tuple[str, dict[str, Any]]] = [
 async def test_a_session_is_not_created_to_play_or_record_what_it_would_not(
     tmp_path: Path, words: str, given: dict[str, Any]
 ):
+    good: dict[str, Any] = {"runtime": "blind", "workspace": str(tmp_path)}
     async with opened() as sdk:
         with pytest.raises(InvalidRequest, match=words):
-            await sdk.service.execute(
-                CreateSession(**{"runtime": "blind", "workspace": str(tmp_path)} | given)
-            )
+            await sdk.service.execute(CreateSession(**good | given))
         assert await sdk.sessions() == []
 
 

@@ -170,8 +170,10 @@ def check_plays(session_id: str, mode: GatewayMode, plays: GatewayMode | None) -
 
 
 class EquipSession(Action[SessionRow], Equipment, frozen=True, kw_only=True, tag="equip"):
-    """Equip a session: secrets are added; servers, a script or a recording replace those it had. One that asks its
-    provider's model takes nothing to play."""
+    """Equip a session: secrets are added; servers, a script or a recording replace those it had.
+
+    One that asks its provider's model takes nothing to play.
+    """
 
     route: ClassVar[str] = "POST /v1/sessions/{session_id}/equipment"
     lasts: ClassVar[bool] = False
