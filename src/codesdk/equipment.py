@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from codesdk.contract.actions import Equipment
+from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.ports import Attached, ToolRunner
 from codesdk.contract.validation import read_as
 from codesdk.engine import Archive
@@ -32,6 +33,8 @@ class SessionEquipper:
         # Imports are below, where they are needed: few sessions play something or have servers.
         settings: dict[str, Any] = {}
         plays: Source | None = None
+        if equipment.script is not None and equipment.recording is not None:
+            raise InvalidRequest("A session plays one thing: give it a script or a recording, not both.")
         if equipment.recording is not None:
             from codesdk.gateway import session_cassette
 

@@ -18,7 +18,14 @@ from codesdk.contract import actions as act
 from codesdk.contract.arguments import check_arguments, check_upload, path_text, texts
 from codesdk.contract.capabilities import IsolationLevel
 from codesdk.contract.errors import Busy, Conflict, InvalidRequest, NotFound, TaskFailure
-from codesdk.contract.events import TERMINAL_TYPES, Event, HandlerOutcome, SuggestAnswered, TaskCompleted
+from codesdk.contract.events import (
+    TERMINAL_TYPES,
+    Event,
+    HandlerOutcome,
+    SessionCreated,
+    SuggestAnswered,
+    TaskCompleted,
+)
 from codesdk.contract.jobs import JobDetail, JobRow, JobState
 from codesdk.contract.messages import ArtifactRef, Message
 from codesdk.contract.records import ApprovalRow, ArtifactRow, SessionRow, SessionStatus, Supplement, TaskRow
@@ -303,6 +310,7 @@ class Session:
         Raise `Conflict` if no extension makes suggestions here, and `Busy` if the answer takes longer than `timeout_s`;
         it is in the log when it comes (`suggest_request.answered`).
         """
+        check_arguments(timeout_s=timeout_s)
         action = act.RequestSuggestions(session_id=self.id, text=text)
         asked = await self.service.execute(action, key=idempotency_key)
         try:
@@ -519,8 +527,9 @@ class Handles:
         """
         script, mode = self._playable(plays)
         settings = SessionSettings() if settings is None else read_as(SessionSettings, settings, "settings")
-        if mode is not None and settings.gateway == "record":
-            raise InvalidRequest(act.PLAYS_AND_RECORDS)
+        if plays is not None and recording is not None:
+            raise InvalidRequest("A session plays one thing: give it plays or a recording, not both.")
+        settings = msgspec.structs.replace(settings, gateway=act.mode_to_play(settings.gateway, mode))
         action = act.CreateSession(
             runtime=runtime,
             workspace=_absolute(workspace),
@@ -533,7 +542,7 @@ class Handles:
             isolation=isolation,
             credential_namespace=credential_namespace,
             project_id=project_id,
-            settings=settings if mode is None else msgspec.structs.replace(settings, gateway=mode),
+            settings=settings,
             recording=recording,
             script=script,
             mcp_servers=_servers(mcp_servers),
@@ -554,10 +563,15 @@ class Handles:
         """Return a stored session, and equip it with what is given, if anything.
 
         Its equipment is kept beside it over restarts, except for a cassette or a model of one's own to play.
-        Secrets are added to those that it has; servers and another script replace its own.
+        Secrets are added to those that it has; servers and another script replace its own. What it plays is of the
+        kind that it was created with: one that asks a provider's model takes nothing to play.
         """
         check_arguments(session_id=session_id)
-        script, _ = self._playable(plays)
+        script, mode = self._playable(plays)
+        if plays is not None and script is None:  # no action carries it, so the engine does not see it
+            created = (await self.service.event(session_id, 1)).payload
+            assert isinstance(created, SessionCreated), "the first event of a session"
+            act.check_plays(session_id, created.settings.get("gateway", "passthrough"), mode)
         if secrets is not None or script is not None or mcp_servers:
             action = act.EquipSession(
                 session_id=session_id,

@@ -2,12 +2,13 @@
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 import msgspec
 
 from codesdk.contract.arguments import path_text, texts
 from codesdk.contract.errors import InvalidRequest
+from codesdk.contract.models import Wire
 from codesdk.contract.ports import Observer, Policy, Subscriber, ToolRunner
 from codesdk.contract.runtime import Runtime
 from codesdk.contract.settings import Limits
@@ -17,7 +18,6 @@ from codesdk.gateway import Provider
 
 if TYPE_CHECKING:
     from codesdk.extensions import ExtensionOptions
-    from codesdk.gateway import Wire
     from codesdk.tools import ExecOptions, FetchOptions
 
 Hosting = Literal["in_process", "subprocess"]
@@ -71,6 +71,10 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
         for settings in (given.limits, given.permits):
             if settings is not None:
                 checked(settings)
+        for options in (given.run, given.fetch):
+            if options is not None:
+                options.check()
+        _check_providers(given.providers or {})
         return msgspec.structs.replace(given, rules=_chosen_policy(given.policy))
 
 
@@ -106,6 +110,17 @@ def _chosen_policy(policy: Policy | str | None) -> Policy | None:
             f" `{type(policy).__name__}`. load_policy reads a policy from a file."
         )
     return policy
+
+
+def _check_providers(providers: "Mapping[Wire, Provider]") -> None:
+    """Raise `InvalidRequest` for a provider of a format that there is not: nothing would ever ask it."""
+    formats = get_args(Wire)
+    for name, provider in providers.items():
+        if name not in formats:
+            raise InvalidRequest(
+                f"Invalid argument: providers: there is no format {name[:40]!r}. There are: {', '.join(formats)}."
+            )
+        checked(provider)
 
 
 def _is_secrets(value: object) -> bool:

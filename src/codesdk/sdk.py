@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from codesdk.assembly import assemble
 from codesdk.contract.actions import LOCAL, Caller
+from codesdk.contract.arguments import check_arguments
 from codesdk.contract.errors import Conflict, InvalidRequest, NotFound, StorageFailure
 from codesdk.contract.ports import Observer, Policy, Subscriber, ToolRunner
 from codesdk.contract.runtime import Runtime
@@ -204,6 +205,7 @@ class CodeSDK(Handles):
 
     async def runtime_auth(self, name: str) -> "RuntimeAuth":
         """Return whether a task on a runtime could begin: its program is there, and there is a key or a login."""
+        check_arguments(runtime=name)
         assert isinstance(self.service, EngineService | HolderService), "sessions run here or in the holder"
         return await self.service.runtime_auth(name)
 
@@ -264,6 +266,7 @@ class CodeSDK(Handles):
         """
         from codesdk.local import collect
 
+        check_arguments(dry_run=dry_run, rewrite=rewrite)
         if self._directory is None or self.audit is None:
             raise InvalidRequest("There is nothing to remove: everything is in memory, or another process's.")
         state_dir = self.engine.ports.state_dir

@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 async def test_the_same_holds_with_codex_and_no_process_of_it_is_left(
     tmp_path: Path, record_property: Callable[[str, object], None]
 ):
-    runtimes = ("codex-sdk", "scripted")
+    runtimes = ("codex-sdk", "scripted-twin")
     with alone():
         record_property(FIGURES, await run(tmp_path, SEED, COUNTS.program_kills, runtimes, LIVES_OF_PROGRAMS))
         assert tried_outside() == 0

@@ -1,7 +1,9 @@
 """What a run says of calls that were denied, and how it can fail because of them."""
 
+import signal
+
 import pytest
-from tests.cli.shell import Shell
+from tests.cli.shell import Live, Shell
 
 TWICE = """
 turns:
@@ -46,6 +48,20 @@ def test_without_a_denied_call_nothing_changes(shell: Shell):
     )
     assert done.code == 0
     assert "calls denied" not in done.out
+
+
+def test_a_resumed_task_can_fail_because_of_them_too(shell: Shell):
+    stalling = shell.write_script("turns: [{steps: [{text: Begun.}, {stall: stopped}]}]", "stalling.yaml")
+    with Live(
+        shell, "run", "x", "--runtime=scripted", "--script", stalling, "--permission-mode=auto", "--json"
+    ) as live:
+        live.until("model.output.delta")
+        live.signal(signal.SIGKILL)
+        live.end()
+    begun = "turns:\n  - steps: [{text: Begun.}]\n"  # what was said is not said again
+    name = shell.write_script(TWICE.replace("turns:\n", begun))
+    resumed = shell.codesdk("resume", "last", "--script", name, "--fail-on-denied", "--json")
+    assert (resumed.lines[-1]["payload"]["work"]["denied"], resumed.code) == (2, 6)
 
 
 @pytest.mark.parametrize("runtime", ["scripted", "codex"])

@@ -1,3 +1,4 @@
+import asyncio
 import json
 import signal
 import subprocess
@@ -6,6 +7,7 @@ import pytest
 from tests.cli.conftest import EDIT
 from tests.cli.shell import MODULE, Live, Shell, environment
 
+from codesdk import CodeSDK
 from codesdk.contract.codec import decode, encode
 from codesdk.contract.events import TERMINAL_TYPES
 
@@ -131,6 +133,8 @@ def test_a_dash_reads_the_prompt_from_stdin(shell: Shell):
         (["run", "x", "--permission-mode", "no"], "--permission-mode"),
         (["run"], "Missing argument 'PROMPT'"),
         (["run", "x", "--session", "last", "--title", "t"], "--title is for a new session"),
+        (["run", "x", "--session", "last", "--on-interrupt", "wait"], "--on-interrupt is for a new session"),
+        (["run", "x", "--on-interrupt", "stop"], "--on-interrupt"),
     ],
 )
 def test_bad_input_is_refused_before_anything_is_made(shell: Shell, args: list[str], words: str):
@@ -181,6 +185,24 @@ def test_a_session_goes_on_with_its_next_task(shell: Shell):
     assert types(again.lines)[0] == "task.started"
     assert again.lines[0]["seq"] == first[-1]["seq"] + 1
     assert again.lines[-1]["payload"]["text"] == "two"
+
+
+@pytest.mark.parametrize(("given", "chosen"), [([], "wait"), (["--on-interrupt", "resume"], "resume")])
+def test_a_new_session_can_say_that_it_goes_on_by_itself(shell: Shell, given: list[str], chosen: str):
+    ran = shell.run(SAY, *given)
+    assert ran.lines[0]["payload"]["settings"]["on_interrupt"] == chosen
+
+
+@pytest.mark.parametrize("command", [["run", "Go on", "--session"], ["resume"]])
+def test_a_session_that_asks_its_provider_is_not_given_a_script(shell: Shell, command: list[str]):
+    async def create() -> str:
+        async with CodeSDK.open(shell.data, providers={}) as sdk:
+            return (await sdk.create_session(runtime="minicode", workspace=shell.workspace)).id
+
+    session = asyncio.run(create())
+    refused = shell.codesdk(*command, session, "--script", shell.write_script(SAY))
+    assert (refused.code, refused.out) == (2, "")
+    assert f"Session {session} asks its provider's model, so a script that it is given" in refused.err
 
 
 def test_an_interactive_session_that_goes_on_without_a_terminal_gets_denials(shell: Shell):

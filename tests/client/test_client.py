@@ -165,7 +165,8 @@ async def test_bytes_go_up_come_back_whole_and_in_parts(running: Daemon):
 
 async def test_a_script_that_the_gateway_plays_is_sent_along(running: Daemon, tmp_path: Path):
     async with CodeSDKClient.connect(running.url) as client:
-        session = await create(client, tmp_path, plays=parse_object(HELLO, "script"), secrets=["hunter22"])
+        plays = parse_object(HELLO, "script")
+        session = await client.create_session(workspace=tmp_path, plays=plays, secrets=["hunter22"])
         created = await session.event(1)
         assert created.type == "session.created"
         assert created.payload.settings["gateway"] == "scripted"

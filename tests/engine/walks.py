@@ -12,6 +12,7 @@ from typing import Any
 from tests.engine.calls.walk import GROUND, Tracer, idle
 
 from codesdk import CodeSDK
+from codesdk.contract.capabilities import Capabilities
 from codesdk.contract.events import Event, OutputDelta, UsageReportedEvent
 from codesdk.contract.runtime import Draft
 from codesdk.daemon.sse import EventStream
@@ -64,7 +65,7 @@ async def walk_model(ground: tuple[str, ...]) -> Tracer:
     """From a model request to its end in the log; a script plays the model."""
     import httpx2
 
-    runtime = FakeRuntime()
+    runtime = FakeRuntime(capabilities=Capabilities(input_capture="exact"))
     async with CodeSDK.open(runtimes={"fake": runtime}) as sdk:
         session = await sdk.create_session(runtime="fake", workspace=".", plays=HELLO)
         await session.start("Go")

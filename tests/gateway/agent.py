@@ -11,6 +11,7 @@ import anthropic
 import msgspec
 import openai
 
+from codesdk.contract.capabilities import Capabilities
 from codesdk.contract.entry import RuntimeEntry
 from codesdk.contract.errors import ErrorInfo
 from codesdk.contract.events import OutputCompleted
@@ -24,12 +25,15 @@ MODEL = "claude-judged"
 KEY = "sk-ant-canary-0123456789abcdef"
 ENTRY = RuntimeEntry(name="agent", adapter="tests.gateway.agent:agent_runtime")
 """For a registry that is told of this module."""
+THROUGH_GATEWAY = Capabilities(input_capture="exact")
+"""Of a runtime that asks its model through the gateway."""
 
 
 def agent_runtime(
     play: "Callable[[FakeTask], AsyncIterator[RuntimeItem]] | None" = None, **options: Any
 ) -> FakeRuntime:
     """Return a runtime whose tasks are played by such an agent."""
+    options.setdefault("capabilities", THROUGH_GATEWAY)
     return FakeRuntime(play or claude_like, name="agent", **options)
 
 

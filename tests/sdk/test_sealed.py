@@ -11,6 +11,7 @@ from tests.sdk.test_equipment import OUTSIDE, calling
 
 from codesdk import CodeSDK, Conflict
 from codesdk.contract.actions import Caller, CreateSession, ForkSession
+from codesdk.contract.capabilities import Capabilities
 from codesdk.contract.codec import decode
 from codesdk.contract.errors import CodeSDKError, Forbidden, StorageFailure
 from codesdk.contract.events import SessionCreatedEvent, SettingsChangedEvent
@@ -29,7 +30,8 @@ TOKEN = "token-of-the-server-9931"
 
 
 def talker() -> dict[str, Any]:
-    return {"fake": FakeRuntime([delta(f"It is {SECRET}, {TOKEN}."), done()])}
+    able = Capabilities(input_capture="exact")
+    return {"fake": FakeRuntime([delta(f"It is {SECRET}, {TOKEN}."), done()], capabilities=able)}
 
 
 def server() -> dict[str, StdioServer]:

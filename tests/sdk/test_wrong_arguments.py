@@ -15,7 +15,11 @@ from codesdk import Budget, Budgets, CodeSDK, CodeSDKError, InvalidRequest, Limi
 from codesdk.client import CodeSDKClient
 from codesdk.client.service import HttpService
 from codesdk.contract.actions import ACTIONS, Action, StartTask
+from codesdk.contract.retention import Retention
 from codesdk.engine import Permits
+from codesdk.gateway import Provider
+from codesdk.sandbox import SandboxLimits
+from codesdk.tools import ExecOptions, FetchOptions
 from codesdk.tools.mcp_client.servers import StdioServer
 
 JUNK = st.recursive(
@@ -169,6 +173,11 @@ CREATE: list[tuple[str, Any, str]] = [
         SessionSettings(runtime_config={"script": b"x"}),
         "runtime_config.… holds a value of the type bytes",
     ),
+    (
+        "settings",
+        SessionSettings(mcp_servers=["x"]),
+        "The settings name the MCP servers x, and nobody has said how to reach them. Give the session mcp_servers",
+    ),
     ("plays", {"turns": []}, "plays: expected a Script, a cassette or a ScriptedModel, got `dict`"),
     ("plays", "script.yaml", "plays: expected a Script, a cassette or a ScriptedModel, got `str`"),
     ("plays", [1], "plays: expected a Script, a cassette or a ScriptedModel, got `list`"),
@@ -230,6 +239,9 @@ async def test_what_only_reads_is_checked_too(tmp_path: Path):
             ("on_busy", session.start("Go", on_busy="wait")),  # type: ignore[arg-type]
             ("scope", session.approve("call_1", scope="always")),  # type: ignore[arg-type]
             ("permission_mode", session.set(permission_mode="AUTO")),  # type: ignore[arg-type]
+            ("timeout_s", session.suggest(timeout_s="5")),  # type: ignore[arg-type]
+            ("timeout_s", session.suggest(timeout_s=-1)),
+            ("runtime", sdk.runtime_auth(3)),  # type: ignore[arg-type]
         ]
         for name, call in calls:
             with pytest.raises(InvalidRequest, match=name):
@@ -238,7 +250,39 @@ async def test_what_only_reads_is_checked_too(tmp_path: Path):
             await anext(session.events(-1))
         with pytest.raises(InvalidRequest, match="str is not an action"):
             await sdk.service.execute("start")  # type: ignore[arg-type]
+        for traced in (session.traced, sdk.traced):
+            for name, words in TRACED.items():
+                with pytest.raises(InvalidRequest, match=words):
+                    traced(**{name: 3})  # type: ignore[arg-type]
         assert [row.session_id for row in await sdk.sessions()] == [session.id]
+        assert await sdk.service.head(session.id) == 1
+
+
+TRACED = {"request_id": "A request id", "client_id": "A client id", "traceparent": "The traceparent"}
+
+
+async def test_what_keeps_and_removes_in_a_directory_is_checked_too(tmp_path: Path):
+    wrong: Any = 3
+    async with CodeSDK.open(tmp_path / "data") as sdk:
+        for name, collecting in (
+            ("retention", sdk.collect(wrong)),
+            ("max_age_days", sdk.collect(Retention(max_age_days=-1))),
+            ("dry_run", sdk.collect(Retention(), dry_run="no")),  # type: ignore[arg-type]
+            ("rewrite", sdk.collect(Retention(), rewrite=wrong)),
+        ):
+            with pytest.raises(InvalidRequest, match=name):
+                await collecting
+        keys: list[tuple[str, tuple[Any, Any, Any]]] = [
+            ("A principal is", (wrong, "openai", "a-long-enough-key")),
+            ("There is no provider '3'", ("ann", wrong, "a-long-enough-key")),
+            ("This is not a key", ("ann", "openai", 5)),
+            ("This is not a key", ("ann", "openai", b"a-long-enough-key")),
+        ]
+        for words, arguments in keys:
+            with pytest.raises(InvalidRequest, match=words):
+                sdk.keys.add(*arguments)
+        assert sdk.keys.stored() == []
+    assert not (tmp_path / "data" / "keys.json").exists()
 
 
 OPEN: list[tuple[str, Any]] = [
@@ -253,12 +297,28 @@ OPEN: list[tuple[str, Any]] = [
     ("run", True),
     ("run", ["pytest"]),
     ("fetch", True),
+    ("allow", ExecOptions(allow=["git status"])),
+    ("allow", ExecOptions(allow="git")),
+    ("allow", ExecOptions(allow=3)),  # type: ignore[arg-type]
+    ("sandbox", ExecOptions(allow=[["git"]], sandbox="docker")),  # type: ignore[arg-type]
+    ("sandbox_options", ExecOptions(allow=[["git"]], sandbox_options=["image"])),  # type: ignore[arg-type]
+    ("no_such", ExecOptions(allow=[["git"]], sandbox="host", sandbox_options={"no_such": 1})),
+    ("image", ExecOptions(allow=[["git"]], sandbox="oci")),
+    ("image", ExecOptions(allow=[["git"]], sandbox="oci", sandbox_options={"image": 3})),
+    ("readable", ExecOptions(allow=[["git"]], sandbox_options={"readable": "/opt"})),
+    ("hosts", ExecOptions(allow=[["git"]], hosts="localhost")),
+    ("writable", ExecOptions(allow=[["git"]], writable="no")),  # type: ignore[arg-type]
+    ("wall_s", ExecOptions(allow=[["git"]], limits=SandboxLimits(wall_s=-1.0))),
+    ("hosts", FetchOptions(hosts="localhost")),
+    ("cannot be allowed", FetchOptions(hosts=["not a host"])),
     ("policy", 3),
     ("limits", {"max_tasks": 3}),
     ("max_tasks", Limits(max_tasks=-1)),
     ("secrets", "secret"),
     ("secrets", [b"secret"]),
     ("providers", {"anthropic": "https://example.com"}),
+    ("there is no format 'openai'. There are: ", {"openai": Provider(origin="https://example.com")}),
+    ("origin", {"chat": Provider(origin=3)}),  # type: ignore[arg-type]
     ("synchronous", "maybe"),
     ("principal", ""),
     ("principal", 3),
@@ -277,11 +337,16 @@ OPEN: list[tuple[str, Any]] = [
 
 
 async def test_an_sdk_is_not_opened_with_any_of_these(tmp_path: Path):
-    names = {Permits: "permits", Limits: "limits"}
-    tried = {names.get(type(value), name) for name, value in OPEN}
+    names = {Permits: "permits", Limits: "limits", ExecOptions: "run", FetchOptions: "fetch"}
+
+    def argument(name: str, value: Any) -> str:
+        is_provider = isinstance(value, dict) and any(isinstance(one, Provider) for one in value.values())
+        return "providers" if is_provider else names.get(type(value), name)
+
+    tried = {argument(name, value) for name, value in OPEN}
     assert tried == set(inspect.signature(CodeSDK.open).parameters)
     for name, value in OPEN:
-        options: dict[str, Any] = {"data_dir": tmp_path / "data"} | {names.get(type(value), name): value}
+        options: dict[str, Any] = {"data_dir": tmp_path / "data"} | {argument(name, value): value}
         with pytest.raises(InvalidRequest, match=name):
             async with CodeSDK.open(**options):
                 pass

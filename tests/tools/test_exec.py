@@ -12,6 +12,7 @@ import pytest
 from tests.sandbox.stage import open_directory
 from tests.tools.calling import ready, where
 
+from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.ports import ToolInvocation, ToolRun
 from codesdk.contract.tools import OutputStream, SandboxSummary, Subjects, ToolAnnotations
 from codesdk.contract.workspace import Workspace
@@ -192,7 +193,7 @@ async def test_with_nothing_allowed_nothing_runs(workspace):
 
 
 async def test_an_allowed_command_is_a_list():
-    with pytest.raises(ValueError, match="as a list"):
+    with pytest.raises(InvalidRequest, match="as a list"):
         await exec_tool(HostSandbox(), allow=["git status"])
 
 

@@ -29,7 +29,7 @@ MEANINGS: dict[int, str] = {
     NOT_FOUND: "there is no such session, call or artifact",
     BUSY: "conflict or busy: another process or another answer was first",
     STORAGE: "the data directory cannot be read or written",
-    DENIED: "the task is done, but calls were denied (`run --fail-on-denied`)",
+    DENIED: "the task is done, but calls were denied (`--fail-on-denied`)",
     UNRECOVERED: "a session was interrupted and is not recovered yet (`verify`)",
     INTERRUPTED: "interrupted: the task was stopped",
     READER_GONE: "the reader of the output went away",

@@ -78,21 +78,25 @@ class CodeSDKClient(Handles):
 
     async def begin_login(self, name: str, *, credential_namespace: str | None = None) -> api.LoginState:
         """Start a login to a runtime's own account. Return what the person has to do."""
+        check_arguments(runtime=name)
         body = {"credential_namespace": credential_namespace}
         return await self.connection.post(f"/v1/runtimes/{quote(name, safe='')}/login", body, api.LoginState)
 
     async def read_login(self, login_id: str, *, wait_s: float = 0.0) -> api.LoginState:
         """Return where a login stands, as soon as that changes, at most after `wait_s`."""
+        check_arguments(login_id=login_id, wait_s=wait_s)
         path = f"/v1/logins/{quote(login_id, safe='')}"
         return await self.connection.get(path, api.LoginState, wait_s=wait_s)
 
     async def answer_login(self, login_id: str, text: str) -> api.LoginState:
         """Answer what a login asks for."""
+        check_arguments(login_id=login_id)
         path = f"/v1/logins/{quote(login_id, safe='')}/answer"
         return await self.connection.post(path, {"text": text}, api.LoginState)
 
     async def cancel_login(self, login_id: str) -> None:
         """Give a login up."""
+        check_arguments(login_id=login_id)
         await self.connection.delete(f"/v1/logins/{quote(login_id, safe='')}")
 
     async def extensions(self) -> api.ExtensionPage:

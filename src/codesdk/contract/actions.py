@@ -11,12 +11,20 @@ import msgspec
 
 from codesdk.contract.bounds import Count
 from codesdk.contract.capabilities import IsolationLevel
+from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.jobs import JobRow
 from codesdk.contract.messages import Message, user
 from codesdk.contract.payloads import HandlerOutcome
 from codesdk.contract.records import SessionRow, SuggestRequest, Supplement, TaskRow
 from codesdk.contract.sender import CLIENT_ID_CHARS, Sender
-from codesdk.contract.settings import Budgets, CompactStrategy, OnBusy, SessionSettings, SettingsChange
+from codesdk.contract.settings import (
+    Budgets,
+    CompactStrategy,
+    GatewayMode,
+    OnBusy,
+    SessionSettings,
+    SettingsChange,
+)
 from codesdk.contract.tools import Actor, InteractionMode, PermissionMode, Scope, UndoReport
 
 LOCAL = "local"
@@ -25,6 +33,8 @@ LOCAL = "local"
 TokenScope = Literal["read", "run", "approve", "admin"]
 """What a caller may do with its principal's sessions: read them, work, answer questions; `admin` runs the daemon."""
 SCOPES: tuple[TokenScope, ...] = get_args(TokenScope)
+PLAYED: dict[GatewayMode, str] = {"scripted": "a script", "replay": "a recording"}
+"""What sessions play in place of a provider's model, by the mode of their gateway, in words."""
 INCLUDED: dict[TokenScope, tuple[TokenScope, ...]] = {
     "read": (),
     "run": ("read",),
@@ -134,14 +144,36 @@ class CreateSession(Action[SessionRow], Equipment, frozen=True, kw_only=True, ta
     settings: SessionSettings = SessionSettings()
 
 
-PLAYS_AND_RECORDS = (
-    "The settings say to record a model's answers, but the session plays a script or a recording, and no model is"
-    " asked. Leave out one of the two."
-)
+def mode_to_play(chosen: GatewayMode, plays: GatewayMode | None) -> GatewayMode:
+    """Return the mode of a new session's gateway, given what it plays. Raise `InvalidRequest` if its settings say another."""
+    if plays is None or chosen in ("passthrough", plays):
+        return plays or chosen
+    if chosen == "record":
+        raise InvalidRequest(
+            "The settings say to record a model's answers, but the session plays a script or a recording, and no"
+            " model is asked. Leave out one of the two."
+        )
+    raise InvalidRequest(
+        f"The settings say gateway {chosen}, but what the session is given to play needs {plays}. Leave out gateway."
+    )
+
+
+def check_plays(session_id: str, mode: GatewayMode, plays: GatewayMode | None) -> None:
+    """Raise `InvalidRequest` if a session that exists is given something to play that it would never ask for."""
+    if plays is None or plays == mode:
+        return
+    now = f"plays {PLAYED[mode]}" if mode in PLAYED else "asks its provider's model"
+    raise InvalidRequest(
+        f"Session {session_id} {now}, so {PLAYED[plays]} that it is given would not be played: a session plays what it"
+        " was created to play. Create a session with it, or leave it out."
+    )
 
 
 class EquipSession(Action[SessionRow], Equipment, frozen=True, kw_only=True, tag="equip"):
-    """Equip a session: secrets are added; servers, a script or a recording replace those it had."""
+    """Equip a session: secrets are added; servers, a script or a recording replace those it had.
+
+    One that asks its provider's model takes nothing to play.
+    """
 
     route: ClassVar[str] = "POST /v1/sessions/{session_id}/equipment"
     lasts: ClassVar[bool] = False

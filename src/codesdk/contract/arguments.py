@@ -10,7 +10,7 @@ from typing import Any, cast
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from codesdk.contract.bounds import Bytes, Count, Number
+from codesdk.contract.bounds import Bytes, Count, Number, Seconds
 from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.jobs import JobState
 from codesdk.contract.records import SessionStatus
@@ -38,6 +38,11 @@ class Arguments(msgspec.Struct, frozen=True, kw_only=True):
     runtime: str | UnsetType = UNSET
     url: str | UnsetType | None = UNSET
     token: str | UnsetType | None = UNSET
+    login_id: str | UnsetType = UNSET
+    timeout_s: Seconds | UnsetType = UNSET
+    wait_s: Seconds | UnsetType = UNSET
+    dry_run: bool | UnsetType = UNSET
+    rewrite: bool | UnsetType = UNSET
 
 
 def check_arguments(**given: Any) -> None:

@@ -210,6 +210,10 @@ class ModelEndpoints(Protocol):
         """Return how requests of each format would be answered now. Those that lack a key are left out."""
         ...
 
+    def plays(self, session_id: str) -> bool:
+        """Return whether it was given what a session plays in place of a provider's model."""
+        ...
+
     async def open(
         self,
         session_id: str,

@@ -44,19 +44,24 @@ class Sender(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             )
 
 
-def is_request_id(text: str) -> bool:
-    """Return whether a text can be the id of a request."""
-    return _REQUEST_ID.fullmatch(text) is not None
+def is_request_id(text: object) -> bool:
+    """Return whether this is a text that can be the id of a request."""
+    return isinstance(text, str) and _REQUEST_ID.fullmatch(text) is not None
 
 
-def is_client_id(text: str) -> bool:
-    """Return whether a text can name a client: on one line, and not only spaces."""
-    return 0 < len(text) <= CLIENT_ID_CHARS and text.isprintable() and not text.isspace()
+def is_client_id(text: object) -> bool:
+    """Return whether this is a text that can name a client: on one line, and not only spaces."""
+    return (
+        isinstance(text, str)
+        and 0 < len(text) <= CLIENT_ID_CHARS
+        and text.isprintable()
+        and not text.isspace()
+    )
 
 
-def is_traceparent(text: str) -> bool:
-    """Return whether a text is a traceparent. One of a later version is, too, without what it adds."""
-    return _TRACEPARENT.fullmatch(text) is not None
+def is_traceparent(text: object) -> bool:
+    """Return whether this is a traceparent. One of a later version is, too, without what it adds."""
+    return isinstance(text, str) and _TRACEPARENT.fullmatch(text) is not None
 
 
 def traceparent_of(header: str) -> str | None:

@@ -125,16 +125,16 @@ class KeyFile:
             raise _unwritable(self._path, error) from error
 
 
-def check_provider(name: str) -> None:
+def check_provider(name: object) -> None:
     """Raise `InvalidRequest` unless keys of a provider can be stored."""
     if name not in PROVIDERS:
         raise InvalidRequest(
-            f"There is no provider {name[:40]!r}. Keys can be stored for: {', '.join(PROVIDERS)}."
+            f"There is no provider {str(name)[:40]!r}. Keys can be stored for: {', '.join(PROVIDERS)}."
         )
 
 
-def _checked(key: str) -> str:
-    key = key.strip()
+def _checked(given: object) -> str:
+    key = given.strip() if isinstance(given, str) else ""
     if not MIN_CHARS <= len(key) <= MAX_CHARS or not (key.isascii() and key.isprintable()) or " " in key:
         raise InvalidRequest(
             f"This is not a key: a key has {MIN_CHARS} to {MAX_CHARS} printable ASCII characters and no spaces."

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from stat import S_ISREG
+from typing import cast
 
 import msgspec
 
@@ -16,7 +17,7 @@ from codesdk.contract.errors import CodeSDKError
 from codesdk.contract.records import SessionRow
 from codesdk.contract.retention import GcReport, Kept, Progress, Removed, Retention
 from codesdk.contract.tools import Actor
-from codesdk.contract.validation import checked
+from codesdk.contract.validation import checked, read_as
 from codesdk.engine import GARBAGE_GRACE_S, Engine, iso
 from codesdk.local.directory import AUDIT, DATABASE, UNDO, DataDir
 from codesdk.store import Audit, AuditEntry, age_time, storage_entry
@@ -42,7 +43,8 @@ async def collect(
     progress: Progress | None = None,
 ) -> GcReport:
     """Remove what is over the limits, then return the space. `rewrite` is passed to the log's `vacuum`."""
-    checked(retention)
+    given = cast("object", retention)
+    retention = checked(given if isinstance(given, Retention) else read_as(Retention, given, "retention"))
     collecting = _Collecting(engine, directory, audit, folders, dry_run)
     before = await asyncio.to_thread(stored_bytes, directory.path)
     chosen = await collecting.choose(retention, before - await directory.log.unused_bytes())

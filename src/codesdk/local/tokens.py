@@ -133,9 +133,9 @@ class TokenFile:
             ) from error
 
 
-def check_principal(name: str) -> None:
+def check_principal(name: object) -> None:
     """Raise `InvalidRequest` if a principal cannot have this name."""
-    if not _PRINCIPAL.fullmatch(name):
+    if not isinstance(name, str) or not _PRINCIPAL.fullmatch(name):
         raise InvalidRequest(
             "A principal is 1 to 64 letters, digits, _ . @ or -, and begins with a letter or a digit."
         )

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     )
     from codesdk.sandbox.choose import (
         KINDS as KINDS,
+        check_options as check_options,
         look_at as look_at,
         open_sandbox as open_sandbox,
     )

@@ -1,8 +1,11 @@
 """The name of a backend to a sandbox. A missing backend is an error; another one is never used instead."""
 
-from typing import Any, assert_never
+import inspect
+from collections.abc import Mapping
+from typing import Any, assert_never, get_type_hints
 
-from codesdk.contract.errors import CodeSDKError
+from codesdk.contract.errors import CodeSDKError, InvalidRequest
+from codesdk.contract.validation import read_as
 from codesdk.sandbox.backend import (
     Sandbox,
     SandboxCapabilities,
@@ -19,21 +22,49 @@ def open_sandbox(kind: SandboxKind, **options: Any) -> Sandbox:
 
     Whether it works here shows when it is first used: ask for its capabilities, or run something.
     """
+    check_options(kind, options)
+    if kind == "bubblewrap":
+        from codesdk.sandbox.bubblewrap import sandbox as bubblewrap
+
+        if bubblewrap.find_program() is None:
+            raise SandboxUnavailable(bubblewrap.NOT_INSTALLED)
+    return _class_of(kind)(**options)
+
+
+def check_options(kind: SandboxKind, options: Mapping[str, object]) -> None:
+    """Raise `InvalidRequest` if there is no such sandbox, or it has no such options. Opens nothing."""
+    if kind not in KINDS:
+        raise InvalidRequest(f"There is no sandbox {kind!r:.60}. There are: {', '.join(KINDS)}.")
+    found = _class_of(kind)
+    known = inspect.signature(found)
+    try:
+        known.bind(**options)
+    except TypeError as error:
+        takes = ", ".join(known.parameters) or "none"
+        raise InvalidRequest(
+            f"The sandbox {kind} cannot be opened with these sandbox_options: {error}. It takes: {takes}."
+        ) from None
+    hints = get_type_hints(found.__init__)
+    for name, value in options.items():
+        hint = hints[name]
+        if not (isinstance(hint, type) and isinstance(value, hint)):  # an object of ours is no JSON
+            read_as(hint, value, f"sandbox_options.{name}")
+
+
+def _class_of(kind: SandboxKind) -> type[Any]:
     match kind:
         case "bubblewrap":
-            from codesdk.sandbox.bubblewrap import sandbox as bubblewrap
+            from codesdk.sandbox.bubblewrap.sandbox import BubblewrapSandbox
 
-            if bubblewrap.find_program() is None:
-                raise SandboxUnavailable(bubblewrap.NOT_INSTALLED)
-            return bubblewrap.BubblewrapSandbox(**options)
+            return BubblewrapSandbox
         case "oci":
             from codesdk.sandbox.oci.sandbox import OciSandbox
 
-            return OciSandbox(**options)
+            return OciSandbox
         case "host":
             from codesdk.sandbox.host import HostSandbox
 
-            return HostSandbox(**options)
+            return HostSandbox
         case _:
             assert_never(kind)
 

@@ -77,6 +77,8 @@ def proxy_environment() -> dict[str, str]:
 
 def check_hosts(hosts: Sequence[str]) -> None:
     """Raise `InvalidRequest` unless these are host names; `*.` may stand before two labels or more."""
+    if isinstance(hosts, str):  # a sequence of its letters, which are host names each
+        raise InvalidRequest(f'Hosts are given as a list: ["{hosts[:200]}"], not "{hosts[:200]}".')
     for host in hosts:
         labels = _plain(host.removeprefix("*.")).split(".")
         fine = all(

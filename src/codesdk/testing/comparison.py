@@ -70,7 +70,8 @@ async def compare(runtime: Runtime, recording: Recording, *, timeout_s: float = 
                 # Every call is asked about, whatever the mode was then: so each gets its recorded answer.
                 permission_mode="ask",
                 model=recording.created.model,
-                settings=msgspec.structs.replace(settings, gateway="replay"),
+                # Whatever tools it had, of MCP servers or not, answer from the log.
+                settings=msgspec.structs.replace(settings, gateway="replay", mcp_servers=[]),
                 plays=model,
             )
             decisions = _decisions(recording.calls)

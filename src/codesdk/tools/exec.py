@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from codesdk.contract.bounds import check_bounds
+from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.ports import ToolRun
 from codesdk.contract.tools import SandboxSummary, Subjects, ToolAnnotations
 from codesdk.sandbox import (
@@ -56,9 +57,7 @@ async def exec_tool(
     `allow` lists prefixes of commands that may run: `[["git", "status"], ["pytest"]]`; an empty prefix allows
     everything. `limits` bound every command; the model may ask for less time, not for more.
     """
-    # A string is a sequence of strings too, so a type checker does not catch this mistake.
-    if any(isinstance(prefix, str) for prefix in allow):
-        raise ValueError('write each allowed command as a list: ["git", "status"], not "git status"')
+    check_allowed(allow)
     found = await sandbox.capabilities()
     _require(found, required, hosts)
     bounds = limits or SandboxLimits()
@@ -91,6 +90,15 @@ async def exec_tool(
     return msgspec.structs.replace(
         tool, execution_env=found.execution_env, close_session=sandbox.close_session
     )
+
+
+def check_allowed(allow: Sequence[Sequence[str]]) -> None:
+    """Raise `InvalidRequest` unless each allowed command is a list of words."""
+    # A string is a sequence of strings too, so a type checker does not catch this mistake.
+    if isinstance(allow, str) or any(isinstance(prefix, str) for prefix in allow):
+        raise InvalidRequest(
+            'Invalid argument: allow: write each allowed command as a list: ["git", "status"], not "git status".'
+        )
 
 
 def _subjects(args: ExecInput) -> Subjects:

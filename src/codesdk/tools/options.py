@@ -2,10 +2,13 @@
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
+from typing import cast
 
 import msgspec
 
-from codesdk.sandbox import SandboxKind, SandboxLimits, open_sandbox
+from codesdk.contract.errors import InvalidRequest
+from codesdk.contract.validation import checked
+from codesdk.sandbox import SandboxKind, SandboxLimits, check_hosts, check_options, open_sandbox
 from codesdk.tools.registry import ToolRegistry
 from codesdk.tools.workspace.file_tools import builtin_registry
 
@@ -25,11 +28,35 @@ class ExecOptions(msgspec.Struct, frozen=True, kw_only=True):
     writable: bool = True
     """Whether commands may change the workspace."""
 
+    def check(self) -> None:
+        """Raise `InvalidRequest` for what is not as expected, before any sandbox is opened."""
+        from codesdk.tools.exec import check_allowed
+
+        if isinstance(self.allow, str | list | tuple):
+            check_allowed(self.allow)  # first: its words name the mistake
+        options = cast("object", self.sandbox_options)
+        if not isinstance(options, dict):
+            raise InvalidRequest(
+                f"Invalid argument: sandbox_options: expected options by name, got `{type(options).__name__}`."
+            )
+        checked(
+            msgspec.structs.replace(self, sandbox_options={})
+        )  # which may be objects, and are not JSON then
+        check_options(self.sandbox, self.sandbox_options)
+        if self.hosts:
+            check_hosts(self.hosts)
+
 
 class FetchOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Enables `http.fetch`. `hosts` limits it to these; without it, every public address can be reached."""
 
     hosts: Sequence[str] | None = None
+
+    def check(self) -> None:
+        """Raise `InvalidRequest` for what is not as expected."""
+        checked(self)
+        if self.hosts:
+            check_hosts(self.hosts)
 
 
 @asynccontextmanager

@@ -8,11 +8,12 @@ from tests.engine.rig import ENGINE, Rig, rig, texts
 from codesdk import Busy, Conflict, Limits, Session
 from codesdk.contract import events as ev
 from codesdk.contract.actions import Equipment
+from codesdk.contract.capabilities import Capabilities
 from codesdk.contract.errors import ErrorInfo
 from codesdk.contract.settings import Budget, Budgets
 from codesdk.engine.models.limits import Standing
 from codesdk.engine.sessions.going_on import MAX_BACKOFF_S, backoff_s
-from codesdk.testing.fakes import FakeTools, call, delta, done, message
+from codesdk.testing.fakes import FakeRuntime, FakeTools, call, delta, done, message
 from codesdk.tools import builtin_registry
 
 RESUMED = ["session.resumed", "task.started", "model.input"]
@@ -229,6 +230,38 @@ def test_without_its_equipment_it_does_not_go_on_alone_and_says_what_is_missing(
         )
         assert len(resumes(r, session)) == 1
         r.get(r.sdk.session(session.id, secrets=["a-secret-of-the-session"]))
+        r.get(session.resume())
+        r.emit(done())
+
+
+class Gateway:
+    """A gateway that knows whether it has what sessions play, and plays nothing."""
+
+    has_it = True
+
+    def plays(self, session_id: str) -> bool:
+        return self.has_it
+
+    def access(self, payer: Any, mode: Any) -> dict[Any, Any]:
+        return {}
+
+
+@pytest.mark.parametrize(("mode", "missing"), [("scripted", "script"), ("replay", "recording")])
+def test_without_what_it_plays_and_nobody_sealed_it_does_not_go_on_alone_either(mode: Any, missing: str):
+    gateway = Gateway()
+    runtime = FakeRuntime(capabilities=Capabilities(input_capture="exact"))
+    with rig(runtime=runtime, models=gateway) as r:
+        session = begun(r, gateway=mode)
+        gateway.has_it = False  # it was kept by the process that has died
+        session = crash(r, session)
+        said = r.one(session, ev.SessionNotResumed)
+        assert (said.cause, said.missing) == ("equipment", [missing])
+        assert said.message.startswith(
+            f"Session {session.id} plays a {missing} in place of a provider's model"
+        )
+        assert (len(resumes(r, session)), row(r, session)) == (1, False)
+        assert r.refused(session.resume(), Conflict) == "CONFLICT"
+        gateway.has_it = True
         r.get(session.resume())
         r.emit(done())
 

@@ -92,7 +92,7 @@ async def test_a_runtime_learns_when_its_tools_were_read_and_how_its_model_answe
         {"turns": [{"steps": [{"http": {"status": 401, "message": "No such key."}}]}]}, "a test"
     )
     async with (
-        piped(FakeRuntime(play)) as runtime,
+        piped(FakeRuntime(play, capabilities=Capabilities(input_capture="exact"))) as runtime,
         CodeSDK.open(runtimes={runtime.name: runtime}, providers={}) as sdk,
     ):
         session = await sdk.create_session(runtime=runtime.name, plays=plays)

@@ -45,9 +45,16 @@ _JSON_HELP = "Print one stored event a line and nothing else; errors go to stder
 _INTERACTIVE_HELP = "Without a terminal, wait for answers from `codesdk approve` instead of denying."
 _OF_NEW = frozenset(
     {"runtime", "workspace", "mode", "native_tools", "implicit_sources", "model", "title", "record"}
-    | {"max_requests", "max_tokens", "max_cost", "isolation", "namespace"}
+    | {"max_requests", "max_tokens", "max_cost", "isolation", "namespace", "on_interrupt"}
 )
 """The options of a session that `run` creates."""
+
+
+_denied_option = click.option(
+    "--fail-on-denied",
+    is_flag=True,
+    help="Exit with 6 if the task is done but calls of it were denied, by a rule or by a person.",
+)
 
 
 @click.command()
@@ -87,6 +94,11 @@ _OF_NEW = frozenset(
 @click.option(
     "--namespace", metavar="NAME", help="The credential namespace whose logins it uses. [default: your own]"
 )
+@click.option(
+    "--on-interrupt",
+    type=click.Choice(["wait", "resume"]),
+    help="resume: what a crash or a restart interrupts goes on by itself, in a daemon or an application. [default: wait]",
+)
 @click.option("--max-requests", type=whole(1), metavar="N", help="Model requests that it may make.")
 @click.option("--max-tokens", type=whole(1), metavar="N", help="Tokens that it may use.")
 @click.option("--max-cost", type=Real(0, 1e9, min_open=True), metavar="USD", help="What it may cost.")
@@ -97,11 +109,7 @@ _OF_NEW = frozenset(
     is_flag=True,
     help="Request decisions on stdout and take them from stdin, as `codesdk wrap` gives them.",
 )
-@click.option(
-    "--fail-on-denied",
-    is_flag=True,
-    help="Exit with 6 if the task is done but calls of it were denied, by a rule or by a person.",
-)
+@_denied_option
 @click.option(
     "--output-schema",
     "schema_file",
@@ -168,6 +176,7 @@ def run(
 @click.option("--script", metavar="FILE", help="A script to play in place of a model.")
 @flags(OPENING)
 @click.option("--interactive", is_flag=True, help=_INTERACTIVE_HELP)
+@_denied_option
 @json_option(_JSON_HELP)
 @click.pass_obj
 def resume(
@@ -176,6 +185,7 @@ def resume(
     prompt: str | None,
     script: str | None,
     interactive: bool,
+    fail_on_denied: bool,
     as_json: bool,
     **_: Any,
 ) -> int:
@@ -184,7 +194,9 @@ def resume(
     Calls that were approved meanwhile run first. PROMPT adds a message; - reads it from stdin.
     """
     text = None if prompt is None else _read_prompt(prompt)
-    setting = Setting(as_json, choose_answering(as_json, interactive), setup.shown)
+    setting = Setting(
+        as_json, choose_answering(as_json, interactive), setup.shown, fail_on_denied=fail_on_denied
+    )
     rules = own_rules()
     return run_async(_go_on(setup, session, script, rules, setting, lambda found: found.resume(text)))
 
@@ -207,6 +219,7 @@ def _new_session(options: Mapping[str, Any]) -> dict[str, Any]:
         "settings": SessionSettings(
             gateway="record" if options["record"] else "passthrough",
             implicit_sources=options["implicit_sources"] or "off",
+            on_interrupt=options["on_interrupt"] or "wait",
         ),
     }
 

@@ -26,7 +26,7 @@ from codesdk.engine.log.acting import acting_for
 from codesdk.engine.log.feed import unknown_session
 from codesdk.engine.log.fold import session_row
 from codesdk.engine.permits import Permits
-from codesdk.engine.sessions.creation import check_project, default_runtime, first_event
+from codesdk.engine.sessions.creation import check_project, default_runtime, first_event, settings_with
 from codesdk.engine.sessions.equipping import SessionEquipping, equipment_of
 from codesdk.engine.sessions.fork import forked_event, on_runtime
 from codesdk.engine.sessions.jobs import change_job
@@ -132,10 +132,8 @@ class SessionActions:
         if action.native_tools != "off":
             _demand_admin(caller, "A session with native_tools")
         _check_equipment(action, caller)
-        if action.settings.gateway == "record" and (action.script or action.recording):
-            raise InvalidRequest(act.PLAYS_AND_RECORDS)
         equipment, prepared = await self._equipping.prepare(equipment_of(action), caller.principal)
-        settings = msgspec.structs.replace(action.settings, **(prepared.settings if prepared else {}))
+        settings = settings_with(action.settings, prepared)
         payer = self._permits.payer(caller.principal)
         config = SessionConfig(
             runtime=action.runtime

@@ -7,15 +7,17 @@ from typing import Literal, ParamSpec, TypeVar, get_args
 import msgspec
 
 from codesdk.contract.access import COMPATIBLE_URL, key_status
+from codesdk.contract.actions import PLAYED, mode_to_play
 from codesdk.contract.capabilities import Isolation, IsolationLevel
 from codesdk.contract.entry import DEFAULT_RUNTIME
 from codesdk.contract.errors import CodeSDKError, Forbidden, InvalidRequest
 from codesdk.contract.events import CONTRACT_VERSION, SessionCreated
 from codesdk.contract.models import ModelEndpoints, Payer, Wire
 from codesdk.contract.options import read_options
+from codesdk.contract.ports import Prepared
 from codesdk.contract.records import SessionRow
 from codesdk.contract.runtime import Runtime
-from codesdk.contract.settings import GatewayMode, ImplicitSources, SessionConfig
+from codesdk.contract.settings import GatewayMode, SessionConfig, SessionSettings
 from codesdk.engine.log.journal import LOCAL
 from codesdk.engine.sessions.resources import capabilities_of, options_of, tool_transport
 from codesdk.foreign import call, name_of
@@ -61,6 +63,19 @@ async def default_runtime(
     )
 
 
+def settings_with(settings: SessionSettings, prepared: Prepared | None) -> SessionSettings:
+    """Return the settings of a new session with what follows from its equipment. Raise `InvalidRequest` if they differ."""
+    follows = {} if prepared is None else dict(prepared.settings)
+    follows["gateway"] = mode_to_play(settings.gateway, follows.get("gateway"))
+    unknown = sorted(set(settings.mcp_servers) - set(follows.get("mcp_servers", ())))
+    if unknown:
+        raise InvalidRequest(
+            f"The settings name the MCP servers {', '.join(unknown)[:200]}, and nobody has said how to reach them. Give"
+            " the session mcp_servers; the settings then name them by themselves."
+        )
+    return msgspec.structs.replace(settings, **follows)
+
+
 def check_project(project_id: str | None) -> str | None:
     """Return an application's name for a project. Raise `InvalidRequest` if it cannot be one."""
     if project_id is not None and not _PROJECT.fullmatch(project_id):
@@ -74,7 +89,7 @@ def first_event(
     config: SessionConfig, runtime: Runtime, principal: str, sealed: Sequence[str] = ()
 ) -> SessionCreated:
     """Return the `session.created` event for this configuration. `sealed` names what it is equipped with."""
-    check_fit(runtime, config.native_tools, config.settings.implicit_sources)
+    check_fit(runtime, config.native_tools, config.settings)
     read_options(options_of(runtime), config.settings.runtime_config, runtime.name)
     return SessionCreated(
         contract_version=CONTRACT_VERSION,
@@ -95,9 +110,7 @@ def first_event(
     )
 
 
-def check_fit(
-    runtime: Runtime, native_tools: Literal["off"] | list[str], implicit_sources: ImplicitSources
-) -> None:
+def check_fit(runtime: Runtime, native_tools: Literal["off"] | list[str], settings: SessionSettings) -> None:
     """Raise `InvalidRequest` if a runtime cannot do what a session needs."""
     able = capabilities_of(runtime)
     if native_tools != "off":
@@ -111,8 +124,16 @@ def check_fit(
                 f"The runtime {runtime.name} has no tool {', '.join(unknown)} that can be enabled."
                 f" It has: {', '.join(sorted(able.native_tools))}."
             )
-    if implicit_sources != "off" and not able.instruction_files:
+    if settings.implicit_sources != "off" and not able.instruction_files:
         raise InvalidRequest(f"The runtime {runtime.name} has no instruction files to capture.")
+    # What passes the gateway is captured exactly, so a runtime that cannot say so sends nothing there.
+    if settings.gateway != "passthrough" and able.input_capture != "exact":
+        played = PLAYED.get(settings.gateway)
+        raise InvalidRequest(
+            f"The runtime {runtime.name} asks no model through the gateway, so "
+            + (f"{played} would not be played" if played else "no model's answers can be recorded")
+            + " there. Leave it out, or use another runtime."
+        )
 
 
 def _isolation(runtime: Runtime, principal: str, level: IsolationLevel) -> Isolation:

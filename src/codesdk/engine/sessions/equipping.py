@@ -6,8 +6,8 @@ is created or equipped and, after a restart, when it is next given work.
 
 import msgspec
 
-from codesdk.contract.actions import Equipment
-from codesdk.contract.errors import InvalidRequest
+from codesdk.contract.actions import PLAYED, Equipment, check_plays
+from codesdk.contract.errors import Conflict, InvalidRequest
 from codesdk.contract.events import SettingsChanged
 from codesdk.contract.ports import Attached, Prepared
 from codesdk.contract.tools import Actor
@@ -27,7 +27,8 @@ class SessionEquipping:
 
     async def prepare(self, equipment: Equipment, principal: str) -> tuple[Equipment, Prepared | None]:
         """Check equipment before anything is written. Return it with the secrets found in it, ready to be given."""
-        if not _attachable(equipment):
+        # An empty script is given, too, and refused where scripts are read.
+        if not _attachable(equipment) and equipment.script is None and equipment.recording is None:
             return equipment, None
         if self._ports.equipper is None:
             raise InvalidRequest("Scripts, recordings and MCP servers cannot be given to sessions here.")
@@ -55,10 +56,27 @@ class SessionEquipping:
                 _, prepared = await self.prepare(held.equipment, live.state.principal)
                 attached = await self.attach(prepared, live.session_id, turn=live.state.turns_played)
                 await self.give(live, attached)
+            self._require_playing(live)
+
+    def _require_playing(self, live: LiveSession) -> None:
+        """Raise `Conflict` if a session plays something that was not sealed, and nobody has given it here."""
+        mode, models = live.scope.settings.gateway, self._ports.models
+        if models is None or mode not in PLAYED or models.plays(live.session_id):
+            return
+        missing = "script" if mode == "scripted" else "recording"
+        raise Conflict(
+            f"Session {live.session_id} plays {PLAYED[mode]} in place of a provider's model, and it is not here: a"
+            " cassette or a model of one's own is kept only by the process that it was given to. Open the session with"
+            " it (plays), then continue.",
+            details={"equipment_missing": [missing]},
+        )
 
     async def add(self, live: LiveSession, given: Equipment, by: Actor) -> None:
         """Equip a session that exists. A task that already runs does not get new secrets or tools."""
         given, prepared = await self.prepare(given, live.state.principal)
+        if prepared is not None:
+            settings = live.scope.settings
+            check_plays(live.session_id, settings.gateway, prepared.settings.get("gateway"))
         held = live.equipment
         async with held.lock:
             # The script that it has, given again, goes on where the session is.

@@ -6,7 +6,7 @@ it through `execute` like anyone else, so a person who does so at the same momen
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Literal
 
 from codesdk.contract.actions import Caller, ResumeSession
@@ -111,11 +111,15 @@ class GoingOn:
             self.consider(live)
             return
         self._refusals.pop(session_id, None)
-        missing = live.equipment.missing
-        await self._leave(live, "equipment" if missing else "refused", error.message)
+        missing = (error.details or {}).get("equipment_missing", [])
+        await self._leave(live, "equipment" if missing else "refused", error.message, missing)
 
     async def _leave(
-        self, live: LiveSession, cause: Literal["attempts", "equipment", "refused"], message: str
+        self,
+        live: LiveSession,
+        cause: Literal["attempts", "equipment", "refused"],
+        message: str,
+        missing: Sequence[str] = (),
     ) -> None:
         """Record that a task does not continue by itself, and why."""
         task_id = live.state.next_task
@@ -126,7 +130,7 @@ class GoingOn:
                 cause=cause,
                 message=message,
                 attempts=live.state.attempts,
-                missing=live.equipment.missing if cause == "equipment" else [],
+                missing=list(missing),
             ),
             in_task=False,
         )

@@ -316,7 +316,7 @@ class LiveSession:
         found, before = self._find_runtime(runtime), state.runtime_name
         if found.name == before:
             raise InvalidRequest(f"Session {self.session_id} is a session of {before} already.")
-        check_fit(found, state.config.native_tools, self.scope.settings.implicit_sources)
+        check_fit(found, state.config.native_tools, self.scope.settings)
         config = self.scope.settings.runtime_config
         left = _options_for(found, self.scope, runtime_config)
         await self.resources.release_runtime()

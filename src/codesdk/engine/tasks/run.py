@@ -54,6 +54,10 @@ from codesdk.foreign import call, name_of
 
 YIELD_EVERY = 64
 SHUTDOWN = "CodeSDK is shutting down"
+_NOT_RECORDED = (
+    "The program uses an account of its own, beside the gateway, so its model's answers are not recorded. To record them,"
+    " use a key, or a login that goes through the gateway."
+)
 _ENDINGS = (Finished, Failed)  # a tuple: a union would be built again for every item
 
 
@@ -200,6 +204,8 @@ class TaskRun:
             beside = status.traffic == "beside"
         if beside:
             await self._resources.require_countable()
+            if self._scope.settings.gateway == "record":
+                lifecycle.notice(self._scope.journal, "warning", _NOT_RECORDED, {})
         for carried in [entry for entry in state.carried if entry.approved]:
             if not self._is_stopping():
                 await self.calls.run_carried(carried)
