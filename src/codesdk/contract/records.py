@@ -182,6 +182,18 @@ class Changes(msgspec.Struct, kw_only=True):
     artifacts: list[ArtifactRow] = []
     keys: list[KeyRow] = []
 
+    def __bool__(self) -> bool:
+        """Whether there are any. Most batches are deltas, which change no row."""
+        return bool(
+            self.session is not None
+            or self.snapshot is not None
+            or self.tasks
+            or self.messages
+            or self.approvals
+            or self.artifacts
+            or self.keys
+        )
+
 
 class StoredFrame(Record, frozen=True, kw_only=True):
     """A frame as read. `damage` says why it cannot be trusted; the bytes are kept as found."""

@@ -159,7 +159,8 @@ class Replay:
         return window
 
     def _collect_rows(self) -> None:
-        self._rows.extend(self._journal.take_changes().messages)
+        if changes := self._journal.take_changes():
+            self._rows.extend(changes.messages)
 
     async def _compare_rows(self) -> None:
         """Compare the transcript and the state with what the store keeps of them."""

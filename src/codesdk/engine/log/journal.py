@@ -130,8 +130,10 @@ class Journal:
         self.write(ClockChanged(before=last, after=time), in_task=False, time=time)
         return time
 
-    def take_changes(self) -> Changes:
-        """Return the row changes since the last call."""
+    def take_changes(self) -> Changes | None:
+        """Return the row changes since the last call, None if there are none."""
+        if not self.changes:
+            return None
         changes, self.changes = self.changes, Changes()
         return changes
 

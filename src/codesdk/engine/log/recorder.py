@@ -149,7 +149,7 @@ class Recorder:
             return
         items, self._items = self._items, []
         durable, self._durable = self._durable, False
-        changes = self.journal.take_changes()
+        changes = self.journal.changes
         # Taken with the batch: it then covers exactly the events up to the end of it.
         changes.snapshot = self._snapshot(changes.session is not None)
         self._flying = items
@@ -160,7 +160,7 @@ class Recorder:
                 items[0].seq,
                 [item.frame for item in items],
                 durable=durable,
-                changes=changes,
+                changes=self.journal.take_changes(),
             )
         )
         future.add_done_callback(self._landed)

@@ -144,19 +144,25 @@ class Tables:
 
     def _flush_changes(self, pending: _Pending) -> None:
         many = self._db.executemany
-        many(_SESSION, pending.sessions.values())
-        many(_SNAPSHOT, pending.snapshots.values())
-        many(_MESSAGE, pending.messages)
-        many(_APPROVAL, pending.approvals)
-        many(_ARTIFACT, pending.artifacts)
-        try:
-            many(_TASK, pending.tasks)
-        except sqlite3.IntegrityError as error:
-            raise refusals.task_taken(str(pending.tasks[0][0])) from error
-        try:
-            many(_KEY, pending.keys)
-        except sqlite3.IntegrityError as error:
-            raise refusals.key_taken(str(pending.keys[0][2])) from error
+        for statement, rows in (
+            (_SESSION, pending.sessions.values()),
+            (_SNAPSHOT, pending.snapshots.values()),
+            (_MESSAGE, pending.messages),
+            (_APPROVAL, pending.approvals),
+            (_ARTIFACT, pending.artifacts),
+        ):
+            if rows:
+                many(statement, rows)
+        if pending.tasks:
+            try:
+                many(_TASK, pending.tasks)
+            except sqlite3.IntegrityError as error:
+                raise refusals.task_taken(str(pending.tasks[0][0])) from error
+        if pending.keys:
+            try:
+                many(_KEY, pending.keys)
+            except sqlite3.IntegrityError as error:
+                raise refusals.key_taken(str(pending.keys[0][2])) from error
 
     def run(self, change: Callable[[sqlite3.Connection], T]) -> T:
         """Make a change of tables that nothing is remembered of here."""
