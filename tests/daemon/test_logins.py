@@ -3,9 +3,12 @@
 The agent is an executable whose login shows an address and asks for the code of the page.
 """
 
+import os
+import pty
 import signal
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -199,6 +202,31 @@ def test_the_command_logs_in_where_the_daemon_runs(asking: Asking, tmp_path: Pat
     assert (asking.notes / "account").read_text() == CODE
 
 
+def test_what_a_person_types_is_not_shown(asking: Asking, tmp_path: Path):
+    at = ("--url", asking.running.url, "--token", asking.tokens["ann"])
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [*MODULE, *at, "login", NAME],
+        cwd=tmp_path,
+        env=environment({}),
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+    ) as command:
+        shown = b""
+        while b"answer: " not in shown or termios.tcgetattr(ours)[3] & termios.ECHO:
+            shown += os.read(ours, 4096) if b"answer: " not in shown else b""
+        os.write(ours, CODE.encode() + b"\n")
+        while b"Logged in" not in shown:
+            shown += os.read(ours, 4096)
+        assert command.wait(timeout=60) == 0
+    echoes = termios.tcgetattr(ours)[3] & termios.ECHO
+    os.close(ours)
+    os.close(theirs)
+    assert echoes
+    assert CODE.encode() not in shown
+
+
 @pytest.mark.parametrize("how", ["nothing on stdin", "interrupted"])
 def test_the_command_gives_up_a_login_that_nobody_answers(asking: Asking, tmp_path: Path, how: str):
     argv = [*MODULE, "--url", asking.running.url, "--token", asking.tokens["ann"], "login", NAME]
@@ -212,6 +240,7 @@ def test_the_command_gives_up_a_login_that_nobody_answers(asking: Asking, tmp_pa
         if how == "interrupted":
             command.stdout.readline()  # now it reads what a person types
             command.send_signal(signal.SIGINT)
+            command.wait(timeout=20)  # stdin stays open: nobody has to press Enter
         _, said = command.communicate(timeout=60)
     assert command.returncode == (130 if how == "interrupted" else 2), said
     assert ("stdin has none" in said) is (how != "interrupted")
