@@ -53,6 +53,8 @@ async def _without_a_key(report: Report, quick: bool) -> None:
                 except CodeSDKError as error:
                     if error.code != "AUTH_REQUIRED":
                         raise
+                else:
+                    raise AssertionError(f"a task of {name} without a key did not fail")
                 took.append((time.perf_counter() - started) * 1000)
         report.line(f"{name}: a task without a key fails", median(took), "ms", goal=at_most(_KEYLESS_MS))
 

@@ -16,6 +16,7 @@ import msgspec
 from codesdk.contract.actions import Action, Caller, CancelJob
 from codesdk.contract.entry import EXTERNAL, WRAPPED
 from codesdk.contract.errors import InvalidRequest
+from codesdk.contract.process import ProcessFacts
 from codesdk.contract.runtime import Runtime
 from codesdk.contract.settings import Limits
 from codesdk.engine import Archive, Editors, Engine, Permits, Ports, SystemStamper
@@ -82,6 +83,7 @@ async def assemble(opening: Opening, directory: DataDir | None, stack: AsyncExit
         owner=directory.owner if directory else random_names.token_hex(8),
         secrets=hidden,
         permits=opening.permits or _own_permits(opening),
+        launch={"commands": opening.run, "fetch": opening.fetch},
         goes_on=opening.goes_on,
     )
     await _start(engine, extending, directory, audit, stack)
@@ -114,9 +116,18 @@ async def _start(
     if directory is not None:
         from codesdk.local import ControlServer
 
-        control = ControlServer(engine, directory.path)
+        control = ControlServer(engine, directory.path, describe=functools.partial(facts_of, engine))
         await control.start()
         stack.push_async_callback(control.close)
+
+
+async def facts_of(engine: Engine, session_id: str) -> ProcessFacts:
+    """Return what this process says of itself in a session's support bundle, without secrets."""
+    from codesdk.bundle import process_facts
+
+    found = await process_facts(engine.ports.policy, engine.launch)
+    redactor = await engine.redactor_of(session_id)
+    return msgspec.convert(redactor.value(msgspec.to_builtins(found)), type=ProcessFacts)
 
 
 def _extending(

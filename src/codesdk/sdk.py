@@ -15,11 +15,14 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
-from codesdk.assembly import assemble
+import msgspec
+
+from codesdk.assembly import assemble, facts_of
 from codesdk.contract.actions import LOCAL, Caller
 from codesdk.contract.arguments import check_arguments
 from codesdk.contract.errors import Conflict, InvalidRequest, NotFound, StorageFailure
 from codesdk.contract.ports import Observer, Policy, Subscriber, ToolRunner
+from codesdk.contract.process import ProcessFacts
 from codesdk.contract.runtime import Runtime
 from codesdk.contract.settings import GatewayMode, Limits
 from codesdk.engine import Archive, Engine, EngineService, Permits, unseal
@@ -237,12 +240,24 @@ class CodeSDK(Handles):
             redactor=await self._redactor_of(session_id),
             data_dir=self._directory.path if self._directory else None,
             running=True,
-            health=health,
-            policy=None if self._engine is None else self._engine.ports.policy,
-            launch=None if self._engine is None else {**self._engine.launch, **(launch or {})},
+            process=await self._facts(session_id, health, launch),
         )
         return await write_bundle(
             target, origin, session_id, max_bytes=MAX_BYTES if max_bytes is None else max_bytes
+        )
+
+    async def _facts(
+        self, session_id: str, health: Mapping[str, object] | None, launch: Mapping[str, object] | None
+    ) -> ProcessFacts | None:
+        """Return what the process that runs the sessions says of itself: this one, or the holder."""
+        if self._engine is None:
+            assert isinstance(self.service, HolderService), "sessions run here or in the holder"
+            return await self.service.describe(session_id)
+        found = await facts_of(self._engine, session_id)
+        return msgspec.structs.replace(
+            found,
+            launch={**found.launch, **msgspec.to_builtins(launch or {}, enc_hook=str)},
+            health=None if health is None else dict(health),
         )
 
     async def _redactor_of(self, session_id: str) -> Redactor:

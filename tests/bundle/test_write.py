@@ -23,6 +23,7 @@ from codesdk.contract.codec import decode
 from codesdk.contract.runtime import RuntimeItem
 from codesdk.contract.settings import Limits
 from codesdk.engine.log.clock import millis
+from codesdk.local import ControlServer, holder
 from codesdk.policy.rules import Rule, RulePolicy
 from codesdk.runtimes.scripted.adapter import ScriptedRuntime
 from codesdk.script import parse_object
@@ -257,6 +258,40 @@ async def test_the_policy_in_force_is_in_a_bundle_with_its_hash(tmp_path: Path):
     assert config["policy"]["rules_hash"] == hash_json(listed)
     assert config["launch"]["limits"]["max_queue"] == 7
     assert config["launch"]["permits"]["allow_yolo"] is True
+
+
+async def test_a_bundle_written_through_the_holder_has_what_the_holder_says_of_itself(tmp_path: Path):
+    rules = [Rule(id="reads of swordfish", result="allow", tool="workspace.read")]
+    secrets = ["swordfish"]
+    async with CodeSDK.open(
+        tmp_path, policy=RulePolicy(rules), limits=Limits(max_queue=7), secrets=secrets
+    ) as sdk:
+        session = await sdk.create_session(runtime="scripted", workspace=tmp_path)
+        async with CodeSDK.open(tmp_path) as other:
+            assert not other.is_holder
+            _, bundle = await bundled(other, session.id)
+    config = bundle.json("config.json")
+    assert config["launch"]["limits"]["max_queue"] == 7
+    assert [rule["result"] for rule in config["policy"]["rules"]] == ["allow"]
+    assert config["policy"]["rules_hash"] == hash_json(msgspec.to_builtins(rules))
+    assert b"swordfish" not in bundle.bytes
+
+
+async def test_a_holder_that_says_nothing_of_itself_does_not_keep_a_bundle_from_being_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    async def silent(*_: object) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(holder, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(ControlServer, "_describe", silent)
+    async with CodeSDK.open(tmp_path) as sdk:
+        session = await sdk.create_session(runtime="scripted", workspace=tmp_path)
+        async with CodeSDK.open(tmp_path) as other:
+            manifest, bundle = await bundled(other, session.id)
+    assert manifest.left_out == []
+    config = bundle.json("config.json")
+    assert (config["launch"], config["policy"]["rules"]) == (None, None)
 
 
 async def test_the_transport_in_a_bundle_is_the_recorded_one(tmp_path: Path):

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.bundle.unpacked import Unpacked, written
 from tests.cli.conftest import EDIT
 from tests.cli.shell import Live, Shell
 from tests.daemon.rig import Daemon, daemon
@@ -246,6 +247,35 @@ def test_the_audit_and_a_bundle_come_from_a_daemon(copied: tuple[Shell, str]):
     assert "✓ whole" in there.codesdk("bundle", "--show", "it.tar.gz").out
     tried = there.codesdk("gc", "--max-size", "1B", "--dry-run", "--json", CODESDK_URL=url)
     assert len(tried.lines[0]["sessions"]) == 1
+
+
+def bundle_of(shell: Shell, **env: str) -> Unpacked:
+    made = shell.codesdk("bundle", "last", "-o", "it.tar.gz", **env)
+    assert (made.code, made.err) == (0, "")
+    return written(shell.home / "it.tar.gz")
+
+
+def test_a_bundle_from_a_held_directory_has_what_the_daemon_says_of_itself(shell: Shell):
+    with daemon(shell.data, "--policy", "edits", "--grace", "3") as running:
+        running.run(running.session())
+        bundle = bundle_of(shell)
+        health, config = bundle.json("health.json"), bundle.json("config.json")
+        assert (health["process"]["status"], health["process"]["ready"]) == ("ok", True)
+        assert config["launch"]["grace_s"] == 3.0
+        assert config["policy"]["rules_hash"] is not None
+
+        # It refuses: the owner of the directory reads what is stored, and asks over the control socket.
+        refused = bundle_of(shell, CODESDK_TOKEN="of-nobody")
+        again = refused.json("config.json")
+        assert again["policy"] == config["policy"]
+        assert config["policy"]["rules"]
+        assert again["launch"]["limits"] == config["launch"]["limits"]
+        assert (refused.json("health.json")["process"], "grace_s" in again["launch"]) == (None, False)
+
+        running.stop(signal.SIGKILL)
+        left = bundle_of(shell)
+    assert left.json("health.json")["writer_running"] is False
+    assert left.json("config.json")["launch"] is None
 
 
 def test_a_token_that_may_run_is_enough_to_run_and_scopes_are_checked_before_anything_starts(shell: Shell):

@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+from tests.bundle.unpacked import written
 from tests.cli.conftest import EDIT
 from tests.cli.shell import MODULE, Live, Shell, environment
 
@@ -38,6 +39,16 @@ def test_what_waits_is_listed_and_can_be_approved(shell: Shell, asking: Live):
     assert asking.end().code == 0
     assert (shell.workspace / "hello.txt").read_text() == "Hello, world\n"
     assert shell.codesdk("approve", "last").out == "Nothing waits for an answer.\n"
+
+
+def test_a_bundle_has_what_the_process_that_runs_the_session_says_of_itself(shell: Shell, asking: Live):
+    assert shell.codesdk("bundle", "last", "-o", "it.tar.gz").code == 0
+    bundle = written(shell.home / "it.tar.gz")
+    assert bundle.json("config.json")["launch"]["permits"]["logins"] == {}
+    assert bundle.json("config.json")["policy"]["kind"] is not None
+    assert bundle.json("health.json")["writer_running"] is True
+    shell.codesdk("stop", "last")
+    assert asking.end().code == 130
 
 
 def test_a_call_can_be_approved_for_the_whole_session(shell: Shell, asking: Live):

@@ -74,6 +74,9 @@ def test_every_parameter_is_described():
     assert [(name, one["name"]) for name, one in parameters if not one["description"]] == []
     names = {one["name"] for _, one in parameters if one["in"] == "header"}
     assert names == {"Idempotency-Key", "Last-Event-ID"}
+    # What every operation takes is said once, and is not an argument of each generated function.
+    for header in ("X-Request-Id", "X-Client-Id", "traceparent"):
+        assert f"`{header}`" in DOCUMENT["info"]["description"]
     (limit,) = [one for name, one in parameters if name == "listSessions" and one["name"] == "limit"]
     assert limit["schema"] == {"type": "integer", "minimum": 1, "maximum": 1000, "default": 100}
 

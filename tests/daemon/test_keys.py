@@ -14,7 +14,7 @@ from tests.extensions.rig import Extensions
 from codesdk.daemon.app import OPERATIONS
 
 LOGINS = {"beginLogin", "answerLogin"}
-"""Left out: no runtime of this daemon has a login to begin. tests/engine/test_logins.py tries the dialog, without keys."""
+"""Left out: no runtime of this daemon has a login to begin. tests/daemon/test_logins.py tries the dialog, with keys."""
 ALIKE = {"reloadExtensions", "cancelJob", "retryJob"}
 """Left out: their bodies say nothing, so no two requests differ."""
 POSTS = [op.name for op in OPERATIONS if op.method == "POST" and op.name not in LOGINS | ALIKE]

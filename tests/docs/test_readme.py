@@ -9,10 +9,12 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tomllib
 from pathlib import Path
 
 import pytest
 
+from codesdk.contract.entry import DEFAULT_RUNTIME
 from codesdk.testing.network import alone
 
 ROOT = Path(__file__).parents[2]
@@ -121,3 +123,25 @@ def test_every_document_it_links_to_is_there() -> None:
     linked = [target for target in re.findall(r"\]\(([^)#]+)\)", README) if "://" not in target]
     assert linked
     assert [target for target in linked if not (ROOT / target).exists()] == []
+
+
+def test_every_runtime_that_a_block_uses_was_installed_by_an_earlier_one() -> None:
+    """All locked packages can be imported above, so a forgotten extra would not show there."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    installed: set[str] = set()
+    used: set[str] = set()
+    lacking: list[tuple[str, str]] = []
+    for block in blocks("(?:sh|python)"):
+        for listed in re.findall(r"^pip install '\.\[([\w,-]+)\]'", block, re.MULTILINE):
+            installed |= set(listed.split(","))
+        for line in block.splitlines():
+            if not re.search(r"codesdk (run|chat)\b|create_session\(", line):
+                continue
+            named = re.search(r"--runtime[ =]([\w:-]+)|runtime=\"([\w:-]+)\"", line)
+            runtime = (named[1] or named[2]) if named else DEFAULT_RUNTIME
+            used.add(runtime)
+            if runtime in extras and runtime not in installed:
+                lacking.append((runtime, line))
+    assert used == {"minicode", "codex"}
+    assert installed <= set(extras)
+    assert lacking == []

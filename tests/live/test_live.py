@@ -1,6 +1,7 @@
 """The runtimes with their real providers: only with RUN_LIVE_TESTS=1 and a key. What it does is tried with a script."""
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -32,13 +33,24 @@ SCRIPT = {
 
 def missing(entry: RuntimeEntry) -> str | None:
     """Return what a live test of a runtime lacks, or None."""
-    assert entry.wire is not None, "it asks a model"
     if os.environ.get("RUN_LIVE_TESTS") != "1":
         return (
             "it asks a real provider, which costs money: RUN_LIVE_TESTS=1 and a key in the environment run it"
         )
-    name = KEY_NAMES[entry.wire]
-    return None if os.environ.get(name) else f"{name} is not set"
+    names = key_names(entry)
+    if any(os.environ.get(name) for name in names):
+        return None
+    return f"{names[0]} is not set" if len(names) == 1 else f"none of {', '.join(names)} is set"
+
+
+def key_names(entry: RuntimeEntry) -> list[str]:
+    """Return the keys of which a runtime needs one: it asks the first of its providers for which there is a key."""
+    return list(dict.fromkeys(KEY_NAMES[wire] for wire in entry.wires))
+
+
+def model_variable(entry: RuntimeEntry) -> str:
+    """Return the variable that names a runtime's model, as a shell can set it."""
+    return f"LIVE_MODEL_{re.sub('[^A-Z0-9]', '_', (entry.alias or entry.name).upper())}"
 
 
 @pytest.mark.slow
@@ -47,7 +59,7 @@ async def test_a_runtime_reads_a_note_with_its_real_provider(name: str, tmp_path
     lacking = missing(MODELS[name])
     if lacking is not None:
         pytest.skip(lacking)
-    await read_a_note(name, tmp_path, os.environ.get(f"LIVE_MODEL_{(MODELS[name].alias or name).upper()}"))
+    await read_a_note(name, tmp_path, os.environ.get(model_variable(MODELS[name])))
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -62,11 +74,29 @@ async def test_what_a_live_test_does_is_right(name: str, tmp_path: Path):
 @pytest.mark.parametrize("name", MODELS)
 def test_a_live_test_says_what_it_lacks(name: str, monkeypatch: pytest.MonkeyPatch):
     entry = MODELS[name]
-    assert entry.wire is not None
-    monkeypatch.delenv("RUN_LIVE_TESTS", raising=False)
+    for variable in ("RUN_LIVE_TESTS", *KEY_NAMES.values()):
+        monkeypatch.delenv(variable, raising=False)
     assert "RUN_LIVE_TESTS=1" in (missing(entry) or "")
     monkeypatch.setenv("RUN_LIVE_TESTS", "1")
-    monkeypatch.delenv(KEY_NAMES[entry.wire], raising=False)
-    assert missing(entry) == f"{KEY_NAMES[entry.wire]} is not set"
-    monkeypatch.setenv(KEY_NAMES[entry.wire], "sk-of-nobody")
-    assert missing(entry) is None
+    lacking = missing(entry)
+    assert lacking is not None
+    assert [variable for variable in key_names(entry) if variable not in lacking] == []
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("key", sorted(set(KEY_NAMES.values())))
+def test_a_live_test_runs_with_the_key_of_any_provider_that_the_runtime_can_ask(
+    name: str, key: str, monkeypatch: pytest.MonkeyPatch
+):
+    for variable in KEY_NAMES.values():
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("RUN_LIVE_TESTS", "1")
+    monkeypatch.setenv(key, "sk-of-nobody")
+    usable = any(KEY_NAMES[wire] == key for wire in MODELS[name].wires)
+    assert (missing(MODELS[name]) is None) is usable
+
+
+def test_the_page_names_every_key_and_every_variable_for_a_model():
+    page = (Path(__file__).parents[2] / "docs" / "testing.md").read_text()
+    variables = {*KEY_NAMES.values(), *map(model_variable, MODELS.values())}
+    assert [name for name in sorted(variables) if f"{name}`" not in page and f"{name}=" not in page] == []

@@ -4,6 +4,7 @@
 """
 
 from codesdk.bundle.box import BundledFile, LeftOut, Manifest
+from codesdk.bundle.machine import process_facts
 from codesdk.bundle.show import OpenedBundle, read_bundle
 from codesdk.bundle.write import MAX_BYTES, Origin, write_bundle
 
@@ -14,6 +15,7 @@ __all__ = [
     "Manifest",
     "OpenedBundle",
     "Origin",
+    "process_facts",
     "read_bundle",
     "write_bundle",
 ]

@@ -22,10 +22,12 @@ from codesdk.contract.entry import ProgramEntry, PythonPackage, RuntimeEntry
 from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.events import CONTRACT_VERSION, SCHEMA_VERSION
 from codesdk.contract.ports import Policy
+from codesdk.contract.process import ProcessFacts
 from codesdk.local import DATABASE, RUNTIMES as STATE
 from codesdk.redaction import Redactor
 from codesdk.runtimes import create_runtime, entries, installed_program, lock_hash, version_of
-from codesdk.sandbox import look_at
+from codesdk.sandbox import KINDS, look_at
+from codesdk.tools import ExecOptions
 
 _MAX_FILES = 500
 _MAX_HASHED = 1024 * 1024  # a file is redacted before it is hashed, so it is read whole
@@ -70,35 +72,51 @@ def mcp_transports(recorded: Mapping[str, Mapping[str, Any]], servers: Sequence[
     }
 
 
+async def process_facts(policy: Policy, launch: Mapping[str, Any]) -> ProcessFacts:
+    """Return what this process knows of itself: its policy, what it was started with, its own sandbox."""
+    run = launch.get("commands")
+    sandbox = await look_at(run.sandbox, **run.sandbox_options) if isinstance(run, ExecOptions) else None
+    return ProcessFacts(
+        policy=policy_rules(policy),
+        launch=msgspec.to_builtins(launch, order="deterministic", enc_hook=str),
+        sandbox=None if sandbox is None else msgspec.to_builtins(sandbox, order="deterministic"),
+    )
+
+
 async def health(
-    data_dir: Path | None, *, running: bool, process: Mapping[str, Any] | None = None
+    data_dir: Path | None, *, running: bool, facts: ProcessFacts | None = None
 ) -> dict[str, Any]:
     """Look at the machine: the data directory, and what the sandboxes enforce.
 
-    `process` is what a daemon says of itself. Whoever asks one need not know where it keeps its data.
+    Of the sandbox that the process uses, its own word counts: it knows the options. Whoever asks a daemon need not
+    know where it keeps its data.
     """
-    sandboxes = [await look_at("bubblewrap"), await look_at("host")]
+    process, used = (None, None) if facts is None else (facts.health, facts.sandbox)
+    found: dict[str, Any] = {} if used is None else {used["backend"]: used}
+    for kind in ("bubblewrap", "host"):
+        if kind not in found:
+            found[kind] = msgspec.to_builtins(await look_at(kind), order="deterministic")
+    counting = [used] if used is not None else [each for each in found.values() if each["filesystem"]]
     directory = None if data_dir is None else await asyncio.to_thread(_directory, data_dir)
     usable = directory is None or directory["readable"]
     if directory is not None and process is not None:
         del directory["path"]
     return {
         "ok": usable
-        and any(found.available and found.filesystem for found in sandboxes)
+        and any(each["available"] for each in counting)
         and (process is None or process.get("ready") is True),
         "process": process,
         "data_dir": directory,
         "writer_running": running,
         "cpus": os.cpu_count(),
         "load": list(os.getloadavg()),
-        "sandboxes": msgspec.to_builtins(sandboxes, order="deterministic"),
+        "sandbox": None if used is None else used["backend"],
+        "sandboxes": [found[kind] for kind in KINDS if kind in found],
     }
 
 
-def policy_rules(policy: Policy | None) -> dict[str, Any]:
+def policy_rules(policy: Policy) -> dict[str, Any]:
     """Return the rules of the policy in force, and their hash. None of both where the policy has no rules."""
-    if policy is None:
-        return {"kind": None, "rules": None, "rules_hash": None}
     kind, given = type(policy).__name__, getattr(policy, "rules", None)
     if given is None:
         return {"kind": kind, "rules": None, "rules_hash": None}

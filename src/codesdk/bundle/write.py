@@ -8,7 +8,7 @@ import asyncio
 import dataclasses
 import tempfile
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -22,7 +22,7 @@ from codesdk.bundle.story import Attempt, Story
 from codesdk.contract.codec import decode
 from codesdk.contract.errors import CodeSDKError
 from codesdk.contract.events import CONTRACT_VERSION
-from codesdk.contract.ports import Policy
+from codesdk.contract.process import ProcessFacts
 from codesdk.contract.records import ArtifactRow, SessionRow, StoredFrame
 from codesdk.engine import Archive, is_interrupted, iso, millis, verify_session
 from codesdk.local import AUDIT
@@ -49,12 +49,8 @@ class Origin:
     data_dir: Path | None = None
     running: bool = False
     """Whether a live writer may be at work on the session."""
-    health: Mapping[str, Any] | None = None
-    """What a daemon says about its own health, beside what is found out of the machine."""
-    policy: Policy | None = None
-    """The policy in force, if a process that runs sessions makes the bundle."""
-    launch: Mapping[str, Any] | None = None
-    """What that process was started with: limits, permits, a daemon's settings."""
+    process: ProcessFacts | None = None
+    """What the process that runs the sessions says of itself, if there is one and it was asked."""
 
 
 async def write_bundle(
@@ -215,7 +211,7 @@ class _Bundling:
 
     async def _health(self) -> None:
         origin = self._origin
-        found = await machine.health(origin.data_dir, running=origin.running, process=origin.health)
+        found = await machine.health(origin.data_dir, running=origin.running, facts=origin.process)
         self._box.add_json(
             "health.json", found, "the health of the machine and the data directory when this was made"
         )
@@ -237,15 +233,16 @@ class _Bundling:
             for (source, rule, result), times in sorted(story.rules.items())
         ]
         grants = await self._archive.grants(self._row.session_id)
+        process = self._origin.process
         config = {
             "session": story.created,
             "policy": {
                 "permission_mode": self._row.permission_mode,
-                **machine.policy_rules(self._origin.policy),
+                **(process.policy if process else {"kind": None, "rules": None, "rules_hash": None}),
                 "opinions": rules,
                 "grants": grants,
             },
-            "launch": self._origin.launch,
+            "launch": process.launch if process else None,
             "implicit_sources": sources,
             "runtime_files": await asyncio.to_thread(
                 machine.runtime_files, self._origin.data_dir, self._row.session_id, self._origin.redactor

@@ -107,6 +107,8 @@ class RuntimeEntry(msgspec.Struct, frozen=True, kw_only=True):
     """The full name, as events carry it."""
     adapter: str
     """`module:factory` of the adapter."""
+    builds_on: tuple[str, ...] = ()
+    """Packages of other runtimes that the adapter is made of. A change there voids certificates, as one in its own does."""
     arguments: Mapping[str, Any] = {}
     """What the factory is given: one adapter may drive many agents."""
     ways: Mapping[str, Mapping[str, Any]] = {}

@@ -34,6 +34,11 @@ _LAST_EVENT_ID: Schema = {
     "description": "Of a stream that broke off: it continues after this event. Counts more than `after_seq`.",
     "schema": {"type": "string", "pattern": "^[0-9]{1,16}$"},
 }
+# Not parameters: each operation would have the three, and none does anything else because of them.
+_ABOUT = (
+    "Coding agents behind one recorded, policed and testable interface. Every operation also takes the headers"
+    " `X-Request-Id`, `X-Client-Id` and `traceparent`, which say in logs and traces which request it was."
+)
 _PROBLEMS = {
     "400": "The request is not valid",
     "401": "A token is missing, wrong, revoked or expired",
@@ -64,7 +69,7 @@ def describe(operations: Iterable[Operation]) -> Schema:
         "info": {
             "title": "codesdkd",
             "version": __version__,
-            "description": "Coding agents behind one recorded, policed and testable interface.",
+            "description": _ABOUT,
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "paths": paths,

@@ -69,6 +69,7 @@ class Engine:
         owner: str,
         secrets: Iterable[str] = (),
         permits: Permits | None = None,
+        launch: Mapping[str, Any] | None = None,
         goes_on: bool = True,
     ) -> None:
         checked(ports.limits)
@@ -78,7 +79,11 @@ class Engine:
         self._subscriptions = [Subscription(ports.log, subscriber) for subscriber in ports.subscribers]
         observers = Observers([*ports.observers, *self._subscriptions], ports.strain)
         self.permits = permits or Permits()
-        self.launch: Mapping[str, Any] = {"limits": ports.limits, "permits": self.permits}
+        self.launch: Mapping[str, Any] = {
+            "limits": ports.limits,
+            "permits": self.permits,
+            **(launch or {}),
+        }
         """What it was started with, as a support bundle shows it."""
         self._registry = SessionRegistry(ports, runtime, owner, self._secrets, observers, self.permits)
         self._runtimes = runtimes

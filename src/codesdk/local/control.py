@@ -1,6 +1,6 @@
 """The control socket of a data directory: other processes work through the one that holds it.
 
-One request per connection: a line of JSON in (`Execute`, `Follow`, `Put` or `Check`), a line out with the result or
+One request per connection: a line of JSON in (`Execute`, `Follow`, `Put`, `Check` or `Describe`), a line out with the result or
 the error. After `Put` come its bytes; after the answer to `Follow` come stored frames, one per line, until
 either side closes. Only the owner of the directory can use the socket (0600), and is trusted to name the
 caller.
@@ -8,6 +8,7 @@ caller.
 
 import asyncio
 import contextlib
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import msgspec
 
 from codesdk.contract.actions import LOCAL, AnyAction, Caller
 from codesdk.contract.errors import Busy, CodeSDKError, ErrorInfo, InvalidRequest, StorageFailure
+from codesdk.contract.process import ProcessFacts
 from codesdk.contract.validation import explain
 from codesdk.engine import Engine
 from codesdk.local.directory import SOCKET, bind_socket
@@ -56,7 +58,13 @@ class Check(msgspec.Struct, frozen=True, kw_only=True, tag="check"):
     principal: str = LOCAL
 
 
-Request = Execute | Follow | Put | Check
+class Describe(msgspec.Struct, frozen=True, kw_only=True, tag="describe"):
+    """Say what only the holder knows of itself, for a session's support bundle."""
+
+    session_id: str
+
+
+Request = Execute | Follow | Put | Check | Describe
 
 
 class Response(msgspec.Struct, omit_defaults=True):
@@ -76,8 +84,16 @@ _REFUSAL = Response(error=Busy("There are too many connections. Try again in 5 s
 class ControlServer:
     """Serves requests to an engine until it is closed."""
 
-    def __init__(self, engine: Engine, directory: Path, limits: Limits | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        directory: Path,
+        limits: Limits | None = None,
+        *,
+        describe: Callable[[str], Awaitable[ProcessFacts]] | None = None,
+    ) -> None:
         self._engine = engine
+        self._facts = describe
         self._directory = directory
         self._limits = limits or Limits()
         self._acceptor: Acceptor | None = None
@@ -127,6 +143,8 @@ class ControlServer:
                     result = await self._put(request, reader)
                 case Check():
                     result = await self._engine.runtime_auth(request.runtime, request.principal)
+                case Describe():
+                    result = await self._describe(request)
                 case Execute():
                     result = await self._engine.execute(request.action, request.caller, request.key)
             answer = Response(result=msgspec.to_builtins(result))
@@ -137,6 +155,11 @@ class ControlServer:
         except Exception as error:  # noqa: BLE001 - the client is told, and the next one is served
             answer = Response(error=CodeSDKError(f"CodeSDK failed ({type(error).__name__}: {error}).").info())
         await _send(writer, answer)
+
+    async def _describe(self, request: Describe) -> ProcessFacts:
+        if self._facts is None:
+            raise InvalidRequest("This process says nothing of itself.")
+        return await self._facts(request.session_id)
 
     async def _put(self, request: Put, reader: asyncio.StreamReader) -> Any:
         limit = self._engine.ports.limits.max_artifact_bytes

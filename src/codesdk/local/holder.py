@@ -18,11 +18,22 @@ from codesdk.contract.api import RuntimeAuth
 from codesdk.contract.codec import place_of
 from codesdk.contract.errors import Busy, CodeSDKError, InvalidRequest, StorageFailure, from_info
 from codesdk.contract.messages import ArtifactRef
+from codesdk.contract.process import ProcessFacts
 from codesdk.contract.sender import Sender
 from codesdk.contract.service import Published
 from codesdk.contract.validation import check_key, checked
 from codesdk.engine import Archive
-from codesdk.local.control import ERROR_LINE, MAX_LINE_BYTES, Check, Execute, Follow, Put, Request, Response
+from codesdk.local.control import (
+    ERROR_LINE,
+    MAX_LINE_BYTES,
+    Check,
+    Describe,
+    Execute,
+    Follow,
+    Put,
+    Request,
+    Response,
+)
 from codesdk.local.directory import DataDir, socket_address
 
 PATIENCE_S = 10.0
@@ -75,6 +86,15 @@ class HolderService(Archive):
         """Ask the holder whether a task on a runtime could begin there."""
         answer = await self._ask(Check(runtime=name, principal=self._caller.principal))
         return msgspec.convert(answer, type=RuntimeAuth)
+
+    async def describe(self, session_id: str) -> ProcessFacts | None:
+        """Ask the holder what only it knows of itself. Return None if it does not say, or not soon."""
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                answer = await self._ask(Describe(session_id=session_id))
+            return msgspec.convert(answer, type=ProcessFacts)
+        except (CodeSDKError, TimeoutError, msgspec.ValidationError):
+            return None
 
     async def follow(self, session_id: str, after_seq: int = 0) -> AsyncGenerator[list[Published]]:
         """Yield batches of events after a seq, across changes of the holder."""

@@ -1,7 +1,9 @@
 """Certificates of programs: what makes one, what it is good for, and everything that makes it void."""
 
 import json
+import re
 import shutil
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,9 @@ import pytest
 from tests.runtimes.program.test_finding import ENTRY, PROGRAM, program
 
 from codesdk.contract.canonical import hash_json
+from codesdk.contract.entry import RuntimeEntry
 from codesdk.contract.errors import TaskFailure
+from codesdk.runtimes import acp
 from codesdk.runtimes.program import certificates
 from codesdk.runtimes.program.certificates import (
     OWNERSHIP_ROWS,
@@ -25,6 +29,9 @@ from codesdk.runtimes.program.certificates import (
     withdraw_certificate,
 )
 from codesdk.runtimes.program.finding import find_program
+from codesdk.runtimes.registry import entries
+
+RUNTIMES = Path(acp.__file__).parents[1]
 
 PASSED = (*(Row(name, "pass") for name in OWNERSHIP_ROWS), Row("streaming", "pass"))
 
@@ -47,7 +54,7 @@ def certificate(path: str, **other: Any) -> Certificate:
         version="2.0.0",
         tree=program_tree(PROGRAM, path),
         codesdk=codesdk_version(),
-        adapter=adapter_version(ENTRY.adapter),
+        adapter=adapter_version(ENTRY),
         made_at="2026-11-17T00:00:00.000Z",
         rows=PASSED,
     )
@@ -176,13 +183,62 @@ def test_no_certificate_comes_from_a_relative_folder(monkeypatch: pytest.MonkeyP
     assert certificate_folder() == Path.home() / ".local/share/codesdk/certificates"
 
 
-def test_an_adapter_that_changes_has_another_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    package = tmp_path / "someadapter"
-    package.mkdir()
-    (package / "__init__.py").write_text("")
-    (package / "adapter.py").write_text("VERSION = 1\n")
+@pytest.fixture
+def changing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RuntimeEntry:
+    """A runtime whose adapter builds on another package; its version is worked out whenever it is asked for."""
+    for package, module in (("someadapter", "adapter"), ("somebase", "protocol")):
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "__init__.py").write_text("")
+        (tmp_path / package / f"{module}.py").write_text("VERSION = 1\n")
     monkeypatch.syspath_prepend(tmp_path)
-    before = adapter_version.__wrapped__("someadapter.adapter:Agent")
-    (package / "adapter.py").write_text("VERSION = 2\n")
-    assert adapter_version.__wrapped__("someadapter.adapter:Agent") != before
-    assert adapter_version("no.such.adapter:Agent") == adapter_version("no.such.adapter:Agent")
+    monkeypatch.setattr(certificates, "_version", certificates._version.__wrapped__)
+    return msgspec.structs.replace(
+        ENTRY, adapter="someadapter.adapter:Agent", builds_on=("somebase.protocol",)
+    )
+
+
+def test_an_adapter_that_changes_or_what_it_builds_on_has_another_version(
+    tmp_path: Path, changing: RuntimeEntry
+):
+    versions = [adapter_version(changing)]
+    assert versions == [adapter_version(changing)]
+    for changed in ("someadapter/adapter.py", "someadapter/__init__.py", "somebase/protocol.py"):
+        (tmp_path / changed).write_text("VERSION = 2\n")
+        versions.append(adapter_version(changing))
+    assert len(set(versions)) == 4
+
+
+def test_an_adapter_that_is_not_there_has_a_version(changing: RuntimeEntry):
+    gone = msgspec.structs.replace(changing, adapter="no.such.adapter:Agent", builds_on=("no.such",))
+    assert adapter_version(gone) == adapter_version(gone)
+
+
+def row_file(agent: str) -> Path:
+    """Return the file that has the row of an agent of the Agent Client Protocol."""
+    for path in (RUNTIMES / "acp" / "known").glob("[!_]*.py"):
+        found = vars(import_module(f"codesdk.runtimes.acp.known.{path.stem}")).values()
+        if agent in [known.row.name for known in found if isinstance(known, acp.Known)]:
+            return path
+    raise AssertionError(f"no file has the row of {agent}")
+
+
+def rooms_in(*files: Path) -> set[str]:
+    """Return the packages of runtimes that files take something from."""
+    text = "\n".join(file.read_text() for file in files)
+    found = {name for name in re.findall(r"codesdk\.runtimes\.(\w+)", text) if (RUNTIMES / name).is_dir()}
+    return {f"codesdk.runtimes.{name}" for name in found}
+
+
+@pytest.mark.parametrize("name", [name for name, entry in entries().items() if entry.program is not None])
+def test_an_entry_names_all_that_its_adapter_is_made_of(name: str):
+    """Else a change there would leave certificates as they are."""
+    entry = entries()[name]
+    package = entry.adapter.partition(":")[0].rpartition(".")[0]
+    folder = RUNTIMES / package.rpartition(".")[2]
+    if (
+        package == "codesdk.runtimes.acp"
+    ):  # what the row of one agent takes from elsewhere is not for the others
+        used = rooms_in(*folder.glob("*.py"), row_file(entry.arguments["agent"]))
+    else:
+        used = rooms_in(*folder.rglob("*.py"))
+    assert used - {package, "codesdk.runtimes.program"} == set(entry.builds_on)

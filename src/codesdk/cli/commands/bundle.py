@@ -1,5 +1,6 @@
 """`codesdk bundle`: a session → an archive for whoever helps with it; and such an archive → what happened."""
 
+import asyncio
 import os
 import re
 import tempfile
@@ -13,16 +14,17 @@ from codesdk.cli.exits import FAILED, OK
 from codesdk.cli.loop import run_async
 from codesdk.cli.options import json_option, session_argument
 from codesdk.cli.target.lookup import find_session, short
-from codesdk.cli.target.place import connected, reading, runner
+from codesdk.cli.target.place import connected, reading, runner, served
 from codesdk.cli.view.out import write_bytes, write_json, write_line, write_mark
 from codesdk.cli.view.safe import printable
-from codesdk.contract.errors import InvalidRequest
+from codesdk.contract.errors import CodeSDKError, InvalidRequest
 
 if TYPE_CHECKING:
     from codesdk.bundle import Manifest, OpenedBundle
 
 _SIZE = re.compile(r"(\d+)\s*([kmg]?)(i?b)?", re.IGNORECASE)
 _UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
+_GREETING_S = 15.0
 _SHOWN = 10
 _WIDTH = 400
 
@@ -61,7 +63,7 @@ async def _write(setup: Setup, given: str, output: str | None, max_bytes: int, a
 
     with tempfile.TemporaryFile() as file:
         spool = cast("BinaryIO", file)
-        fill = _fetch if setup.url is not None else _pack
+        fill = _fetch if setup.url is not None else _ask_or_pack
         session_id = await fill(setup, given, max_bytes, spool)
         size = spool.seek(0, os.SEEK_END)
         spool.seek(0)
@@ -82,27 +84,49 @@ async def _write(setup: Setup, given: str, output: str | None, max_bytes: int, a
     return OK
 
 
+async def _ask_or_pack(setup: Setup, given: str, max_bytes: int, spool: BinaryIO) -> str:
+    """Get a bundle from the daemon that holds the data directory; else write one from what is stored."""
+    if not served(setup):
+        return await _pack(setup, given, max_bytes, spool)
+    async with reading(setup.data_dir) as archive:
+        session_id = (await find_session(archive, given)).session_id
+    try:
+        async with asyncio.timeout(_GREETING_S), connected(setup):
+            pass  # it answers; packing may then take as long as it takes
+        return await _fetch(setup, session_id, max_bytes, spool)
+    except (CodeSDKError, TimeoutError):
+        # A bundle is wanted most when something is wrong, and that may be the daemon. What is stored can be read anyway.
+        return await _pack(setup, session_id, max_bytes, spool)
+
+
 async def _pack(setup: Setup, given: str, max_bytes: int, spool: BinaryIO) -> str:
-    """Write a bundle from the data directory. Return the session's id."""
+    """Write a bundle from the data directory, with what its holder says of itself. Return the session's id."""
     from codesdk.bundle import Origin, write_bundle
+    from codesdk.contract.actions import Caller
     from codesdk.engine import unseal
     from codesdk.gateway import providers_from
-    from codesdk.local import KeyFile, equipment_in
+    from codesdk.local import DataDir, HolderService, KeyFile, equipment_in
     from codesdk.redaction import Redactor
 
     keys = {provider.key for provider in providers_from().values() if provider.key}
     keys |= set(KeyFile(Path(setup.data_dir)).secrets())
-    async with reading(setup.data_dir) as archive:
-        row = await find_session(archive, given)
-        equipment = await unseal(equipment_in(Path(setup.data_dir)), row.session_id)
+    directory = await DataDir.open_reader(Path(setup.data_dir))
+    try:
+        stored = HolderService(directory, Caller())
+        row = await find_session(stored, given)
+        equipment = await unseal(equipment_in(directory.path), row.session_id)
+        running = await runner(setup) != "nobody"
         origin = Origin(
-            archive=archive,
+            archive=stored,
             redactor=Redactor([*sorted(keys), *equipment.secrets]),
-            data_dir=Path(setup.data_dir),
-            running=await runner(setup) != "nobody",
+            data_dir=directory.path,
+            running=running,
+            process=await stored.describe(row.session_id) if running else None,
         )
         await write_bundle(spool, origin, row.session_id, max_bytes=max_bytes)
         return row.session_id
+    finally:
+        await directory.close()
 
 
 async def _fetch(setup: Setup, given: str, max_bytes: int, spool: BinaryIO) -> str:

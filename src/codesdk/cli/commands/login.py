@@ -1,7 +1,11 @@
 """`codesdk login`: log in to a runtime's own account, in a credential namespace. Never opens a browser."""
 
 import asyncio
+import contextlib
+import os
 import sys
+import termios
+from collections.abc import Generator
 from typing import Any
 
 import click
@@ -58,12 +62,15 @@ def login(setup: Setup, runtime: str, namespace: str | None, **_: Any) -> int:
 class _Terminal:
     """The person at this terminal. Implements `LoginDialog`."""
 
+    def __init__(self) -> None:
+        self._answers = _Answers()
+
     async def show(self, prompt: LoginPrompt) -> None:
         _show(prompt)
 
     async def ask(self, prompt: LoginPrompt) -> str:
         _show(prompt)
-        return await asyncio.to_thread(_read_answer)
+        return await self._answers.next()
 
 
 async def _login_here(setup: Setup, here: RuntimesHere, name: str, namespace: str | None) -> LoginOutcome:
@@ -78,14 +85,14 @@ async def _login_there(setup: Setup, name: str, namespace: str | None) -> LoginO
     async with connected(setup) as client:
         state = await client.begin_login(name, credential_namespace=namespace)
         shown: LoginPrompt | None = None
+        answers = _Answers()
         try:
             while state.outcome is None:
                 if state.prompt is not None and state.prompt != shown:
                     _show(state.prompt)
                     shown = state.prompt
                 if state.asks:
-                    answer = await asyncio.to_thread(_read_answer)
-                    state = await client.answer_login(state.login_id, answer)
+                    state = await client.answer_login(state.login_id, await answers.next())
                 else:
                     state = await client.read_login(state.login_id, wait_s=_WAIT_S)
         except BaseException:
@@ -104,12 +111,61 @@ def _show(prompt: LoginPrompt) -> None:
         write_line(f"  until {printable(prompt.expires_at)}")
 
 
-def _read_answer() -> str:
-    """Read a line: what a provider's page shows, which is a secret."""
-    if sys.stdin.isatty():
-        answer: str = click.prompt("answer", hide_input=True, err=True)
-        return answer
-    answer = sys.stdin.readline()
-    if not answer.strip():
-        raise InvalidRequest("The login asks for an answer, and stdin has none. Run it at a terminal.")
-    return answer.strip()
+class _Answers:
+    """Lines that a person types or a pipe holds. Waiting for one can be given up: no thread is left reading."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    async def next(self) -> str:
+        """Read a line: what a provider's page shows, which is a secret."""
+        with _unseen():
+            answer = await self._line()
+        if not answer.strip():
+            raise InvalidRequest("The login asks for an answer, and stdin has none. Run it at a terminal.")
+        return answer.strip()
+
+    async def _line(self) -> str:
+        try:
+            descriptor = sys.stdin.fileno()
+        except (OSError, ValueError):  # not a file: it never blocks
+            return sys.stdin.readline()
+        while b"\n" not in self._rest:
+            await _readable(descriptor)
+            data = os.read(descriptor, 4096)
+            if not data:
+                break
+            self._rest += data
+        line, _, self._rest = self._rest.partition(b"\n")
+        return line.decode("utf-8", "replace")
+
+
+async def _readable(descriptor: int) -> None:
+    loop = asyncio.get_running_loop()
+    there = asyncio.Event()
+    try:
+        loop.add_reader(descriptor, there.set)
+    except OSError:  # a file on a disk can always be read
+        return
+    try:
+        await there.wait()
+    finally:
+        loop.remove_reader(descriptor)
+
+
+@contextlib.contextmanager
+def _unseen() -> Generator[None]:
+    """Show no letter of what is typed, if a person types."""
+    if not sys.stdin.isatty():
+        yield
+        return
+    descriptor = sys.stdin.fileno()
+    before = termios.tcgetattr(descriptor)
+    silent = [*before[:3], before[3] & ~termios.ECHO, *before[4:]]
+    write_text(sys.stderr, "answer: ")
+    termios.tcsetattr(descriptor, termios.TCSAFLUSH, silent)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+        write_text(sys.stderr, "\n")

@@ -52,6 +52,7 @@ def entry_of_row(known: Known) -> RuntimeEntry:
     return RuntimeEntry(
         name=f"{PREFIX}{row.name}" if known.program else NAME,
         adapter="codesdk.runtimes.acp.adapter:make_runtime",
+        builds_on=known.builds_on,
         arguments={"agent": row.name},
         docs=DOCS,
         program=known.program,

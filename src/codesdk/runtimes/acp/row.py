@@ -121,6 +121,8 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
     row: AgentRow
     program: ProgramEntry | None = None
     """None for an agent that is given as a command."""
+    builds_on: tuple[str, ...] = ()
+    """Packages of other runtimes that the row takes things from."""
     instructions: InstructionFiles = InstructionFiles()
     own_tools: Mapping[str, Mapping[str, Any]] = {}
     other_tools: tuple[str, ...] = ()

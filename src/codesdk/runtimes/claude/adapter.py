@@ -28,7 +28,7 @@ from codesdk.contract.tools import ToolIdentity
 from codesdk.runtimes.claude import ENTRY, NAME, ClaudeOptions
 from codesdk.runtimes.claude.input import content_of, retold
 from codesdk.runtimes.claude.live import Live, begin, in_own_copy, launch_of
-from codesdk.runtimes.claude.login import find_login, log_in, renewed
+from codesdk.runtimes.claude.login import Renewals, find_login, log_in
 from codesdk.runtimes.claude.native import NATIVE_TOOLS, question
 from codesdk.runtimes.claude.normalize import ClaudeState, Frame, normalize
 from codesdk.runtimes.program import PROGRAM_CAPABILITIES
@@ -58,6 +58,7 @@ class ClaudeRuntime:
         self._program = program
         self._max_retries = max_retries
         self._live: dict[str, Live] = {}
+        self._renewals = Renewals()
 
     @property
     def name(self) -> str:
@@ -128,7 +129,7 @@ class ClaudeRuntime:
         if traffic_of(ENTRY, env) is None:
             return None
         program = await self.find(env.cwd, allow_untested=env.allow_untested)
-        login = await renewed(program.path, env)
+        login = await self._renewals.renewed(program.path, env)
         host.learn(login.secrets)
         return login
 

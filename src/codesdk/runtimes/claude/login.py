@@ -8,6 +8,7 @@ import asyncio
 import functools
 import tempfile
 import time
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from codesdk.runtimes.program.logins import Login, folder_of, prompt_in, read_js
 
 FILE = ".credentials.json"
 RENEW_S = 20.0
-"""How long claude may take to renew an expired login before a task. By itself it waits for minutes."""
+"""How long a task waits for an expired login to be renewed. By itself claude waits for minutes."""
 _MESSAGE = "Open this address and log in there. Then type in here the code that the page shows."
 
 
@@ -58,33 +59,49 @@ def login_variables(folder: Path) -> dict[str, str]:
     }
 
 
-async def renewed(program: str, env: RuntimeEnv) -> Login:
-    """Return the namespace's login, renewed by claude if it has expired. Raise `TaskFailure` if there is none.
+class Renewals:
+    """The renewals of logins before tasks. Sessions that find the same login expired share one."""
 
-    A session that finds out by itself would wait for minutes, and then only be told that its request was refused.
-    """
-    login = await asyncio.to_thread(find_login, env)
-    if login is not None and login.expired:
-        if not await _look(program, login.file.parent):
-            raise TaskFailure(
-                f"Claude's login has expired and was not renewed within {RENEW_S:g} s. Try again.",
-                code="AUTH_FAILED",
-                retryable=True,
-                runtime=NAME,
-            )
+    def __init__(self) -> None:
+        self._running: defaultdict[Path, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    async def renewed(self, program: str, env: RuntimeEnv) -> Login:
+        """Return the namespace's login, renewed by claude if it has expired. Raise `TaskFailure` if there is none.
+
+        A session that finds out by itself would wait for minutes, and then only be told that its request was refused.
+        """
         login = await asyncio.to_thread(find_login, env)
+        if login is None:
+            raise required(ENTRY, "Claude is not logged in, and there is no key for its provider.")
+        if not login.expired:
+            return login
+        try:
+            async with asyncio.timeout(RENEW_S), self._running[login.file.parent]:
+                login = await _renew(program, login.file.parent, env)
+        except TimeoutError:
+            raise _failed(f"was not renewed within {RENEW_S:g} s") from None
         if login is None:
             raise required(ENTRY, "Claude's login has expired, and its provider did not renew it.")
         if login.expired:
-            raise TaskFailure(
-                "Claude's login has expired, and its provider could not be asked to renew it. Try again.",
-                code="AUTH_FAILED",
-                retryable=True,
-                runtime=NAME,
-            )
-    if login is None:
-        raise required(ENTRY, "Claude is not logged in, and there is no key for its provider.")
+            raise _failed("its provider could not be asked to renew it")
+        return login
+
+
+async def _renew(program: str, folder: Path, env: RuntimeEnv) -> Login | None:
+    """Have claude renew an expired login, unless that was done while we waited. Return the login then."""
+    login = await asyncio.to_thread(find_login, env)
+    # Twice: while another process renews it, claude waits only so long for the lock in the folder, and gives up.
+    for _ in range(2):
+        if login is None or not login.expired:
+            break
+        await _look(program, folder)
+        login = await asyncio.to_thread(find_login, env)
     return login
+
+
+def _failed(what: str) -> TaskFailure:
+    words = f"Claude's login has expired, and {what}. Try again."
+    return TaskFailure(words, code="AUTH_FAILED", retryable=True, runtime=NAME)
 
 
 async def log_in(program: str, env: RuntimeEnv, dialog: LoginDialog) -> LoginOutcome:
@@ -116,19 +133,15 @@ def _variables(folder: Path, home: Path) -> dict[str, str]:
     return {**QUIET, "CLAUDE_CONFIG_DIR": str(home / "claude"), **login_variables(folder)}
 
 
-async def _look(program: str, folder: Path) -> bool:
-    """Have claude look at its login, which renews one that has expired. Return whether it did so in time."""
+async def _look(program: str, folder: Path) -> None:
+    """Have claude look at its login, which renews one that has expired. It ends with the caller's patience."""
     with tempfile.TemporaryDirectory(prefix="codesdk-") as scratch:
         plain = {"PATH": SEARCH_PATH, "HOME": scratch, "TMPDIR": scratch}
         env = plain | _variables(folder, Path(scratch))
         child = await start_child([program, "auth", "status"], cwd=Workspace(scratch), env=env)
         try:
             child.stdin.close()
-            async with asyncio.timeout(RENEW_S):
-                await child.stdout.read()  # account and address of a person: not for us
-                await child.wait()
-                return True
-        except TimeoutError:
-            return False
+            await child.stdout.read()  # account and address of a person: not for us
+            await child.wait()
         finally:
             await child.stop(0.0)

@@ -26,6 +26,7 @@ ENTRY: RuntimeEntry = msgspec.structs.replace(
     name=NAME,
     alias="gemini",
     adapter="codesdk.runtimes.gemini.adapter:make_runtime",
+    builds_on=("codesdk.runtimes.acp",),
     arguments={},
     docs="runtimes/gemini-cli-core.md",
     program=_PROGRAM,

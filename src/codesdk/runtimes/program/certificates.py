@@ -158,7 +158,7 @@ def issue_certificate(
         version=found,
         tree=tree,
         codesdk=codesdk_version(),
-        adapter=adapter_version(entry.adapter),
+        adapter=adapter_version(entry),
         made_at=datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         rows=rows,
         sessions=sessions,
@@ -207,10 +207,16 @@ def codesdk_version() -> str:
     return version("codesdk")
 
 
+def adapter_version(entry: RuntimeEntry) -> str:
+    """Return the version of a runtime's adapter: a hash of the sources of its package and of those that it builds on,
+    which nobody can forget to count up."""
+    return _version(entry.adapter, entry.builds_on)
+
+
 @cache
-def adapter_version(adapter: str) -> str:
-    """Return the version of an adapter: a hash of its package's sources, which nobody can forget to count up."""
-    return hash_json({"adapter": adapter, "sources": _sources(adapter.partition(":")[0])})
+def _version(adapter: str, builds_on: tuple[str, ...]) -> str:
+    sources = {module: _sources(module) for module in (adapter.partition(":")[0], *builds_on)}
+    return hash_json({"adapter": adapter, "sources": sources})
 
 
 def _sources(module: str) -> dict[str, str]:
@@ -232,7 +238,7 @@ def _void(entry: RuntimeEntry, certificate: Certificate, tree: str) -> str | Non
         return "the program's files are others now"
     if certificate.codesdk != codesdk_version():
         return f"it was made with CodeSDK {certificate.codesdk}, and this is {codesdk_version()}"
-    if certificate.adapter != adapter_version(entry.adapter):
+    if certificate.adapter != adapter_version(entry):
         return "the adapter has changed since"
     return problem_of(certificate.rows)
 

@@ -219,7 +219,7 @@ def certify(entry: RuntimeEntry, path: str, version: str) -> None:
         version=version,
         tree=program_tree(entry.program, path),
         codesdk=codesdk_version(),
-        adapter=adapter_version(entry.adapter),
+        adapter=adapter_version(entry),
         made_at="2026-11-17T00:00:00.000Z",
         rows=tuple(Row(name, "pass") for name in OWNERSHIP_ROWS),
     )

@@ -54,6 +54,7 @@ CLAUDE = Known(
         modes=dict.fromkeys(("ask", "auto", "yolo"), "default"),
     ),
     program=pinned.CLAUDE_AGENT_ACP,
+    builds_on=("codesdk.runtimes.claude",),
     instructions=InstructionFiles(
         captured=("CLAUDE.md",), others=("CLAUDE.local.md", "AGENTS.md", "SKILL.md"), folders=(".claude",)
     ),

@@ -76,6 +76,7 @@ CODEX = Known(
         modes=dict.fromkeys(("ask", "auto", "yolo"), "agent-full-access"),
     ),
     program=pinned.CODEX_ACP,
+    builds_on=("codesdk.runtimes.codex",),
     instructions=InstructionFiles(
         captured=("AGENTS.md",), others=("AGENTS.override.md", "SKILL.md"), folders=(".codex", ".agents")
     ),

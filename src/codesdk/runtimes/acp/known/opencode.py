@@ -104,6 +104,7 @@ def _opencode_like(
             tells_breaks=tells_breaks,
         ),
         program=program,
+        builds_on=("codesdk.runtimes.opencode",),
         instructions=InstructionFiles(captured=("AGENTS.md",), folders=(f".{folder}",)),
         own_tools=ENTRY.own_tools,
         other_tools=(*ENTRY.other_tools, *tools),
