@@ -53,7 +53,7 @@ class Handover:
         self._shown = 0
         """How much of the transcript the model requests are compared with."""
         self._lost = False
-        self._waiting: set[int] = set()
+        self._waiting: list[int] = []
         """The seqs of messages that were added to a task and wait for its runtime to take them."""
         self.went_native: bool | None = None
         """Whether the last task went on with the runtime's own conversation; None if it keeps none."""
@@ -64,11 +64,12 @@ class Handover:
 
     def expect(self, seq: int) -> None:
         """Note that a message was added to the running task, which its runtime must still be told."""
-        self._waiting.add(seq)
+        self._waiting.append(seq)
 
     def took(self, seq: int) -> None:
         """Note that the runtime has taken a message that was added to its task."""
-        self._waiting.discard(seq)
+        if seq in self._waiting:
+            self._waiting.remove(seq)
 
     async def begin(self, task_id: str, host: Host, offered: Offered, said: int | None = None) -> RuntimeTask:
         """Have the runtime start the task, with what is recorded as its input.
@@ -97,7 +98,7 @@ class Handover:
     def _written(self, compiled: Compiled, seq: int) -> Compiled:
         """Return a compiled input. What was said before its event is part of it."""
         self.input_seq = seq
-        self._waiting = {waiting for waiting in self._waiting if waiting > seq}
+        self._waiting = [waiting for waiting in self._waiting if waiting > seq]
         return compiled
 
     async def _start(

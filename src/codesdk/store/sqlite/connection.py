@@ -15,7 +15,8 @@ Synchronous = Literal["auto", "full", "normal"]
 _BUSY_MS = 5_000
 _READER_BUSY_MS = 2_000
 _WAL_LIMIT_BYTES = 64 * 1024 * 1024
-_CACHE_KIB = 16 * 1024
+_CACHE_KIB = 8 * 1024
+"""Room for the pages that a thousand sessions write to next. What is more fills up with pages that nobody needs again."""
 _READER_CACHE_KIB = 512
 """Readers go through a session in order and mostly once: more would only be held."""
 
