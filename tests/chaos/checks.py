@@ -93,8 +93,10 @@ def check_keys(seen: Seen, events: dict[str, list[ev.Event]]) -> int:
     """Each word that was tried is found once at most, and once if a client was answered. Return how many were."""
     found = {place for session, log in events.items() for event in log for place in _places(session, event)}
     counts = Counter(word for word, _ in found)
-    twice = [(word, place) for word, place in found if _is_tried(seen, word) and counts[word] > 1]
-    assert twice == []
+    twice = sorted((word, place) for word, place in found if _is_tried(seen, word) and counts[word] > 1)
+    assert twice == [], "\n".join(
+        f"{seen.tried[word.rpartition(' ')[2]]!r} is at {place}" for word, place in twice
+    )
     for word, kept in seen.kept.items():
         if isinstance(kept.action, _ONCE) and kept.session_id in events:
             assert counts[word] == 1, f"{type(kept.action).__name__} {word} of {kept.session_id} is not there"
