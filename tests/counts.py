@@ -42,6 +42,8 @@ class Counts(NamedTuple):
     """Runtimes that misbehave by chance: tests/testing."""
     fuzz_inputs: int
     """Hostile inputs for each parser that is cheap; fewer for those that are not: tests/fuzz."""
+    fuzz_repeats: int
+    """Inputs for each parser in which a piece of a good one is there a hundred thousand times: tests/fuzz."""
     channel_requests: int
     """Requests of one wrapped program: tests/channel."""
     arbiter_kills: int
@@ -72,6 +74,7 @@ _TEST = Counts(
     kills_in_a_start=6,
     chaos_seeds=100,
     fuzz_inputs=300,
+    fuzz_repeats=12,
     channel_requests=300,
     arbiter_kills=2,
     extension_histories=6,
@@ -97,6 +100,7 @@ SOAK = Counts(
     kills_in_a_start=100,
     chaos_seeds=1_000,
     fuzz_inputs=20_000,
+    fuzz_repeats=100,
     channel_requests=10_000,
     arbiter_kills=50,
     extension_histories=100,

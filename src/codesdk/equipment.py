@@ -3,6 +3,7 @@
 Implements `Equipper` for an engine of this process: checked first, then given to the gateway and to the session.
 """
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +46,8 @@ class SessionEquipper:
         elif equipment.script is not None:
             from codesdk.script import parse_object
 
-            plays = parse_object(equipment.script, "script")
+            # In a thread: a client gives it, with up to a million values.
+            plays = await asyncio.to_thread(parse_object, equipment.script, "script")
             settings["gateway"] = "scripted"
         servers = _servers(equipment)
         if servers:

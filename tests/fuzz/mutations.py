@@ -17,6 +17,8 @@ Shape = Literal["json", "lines", "request", "text", "archive"]
 Change = Callable[[Random, bytes, Sequence[bytes]], bytes]
 
 MAX_BYTES = 256 * 1024
+LONG_BYTES = 512 * 1024
+"""How long a repeated piece becomes: what takes n² steps for it takes minutes."""
 _CHANGES_OF_ONE = (1, 1, 1, 2, 3)  # mostly one, so that the rest is still read
 _BYTES = (
     b"\xff", b"\0", b"\xed\xa0\x80", b"\xef\xbb\xbf", b"\xc0\x80", b"\r", b"\n", b"\r\n\r\n", b"\n\n", b"\\", b'"',
@@ -40,6 +42,12 @@ _WORDS = (
     "\\ No newline at end of file", "rename from x", '"a\\', "--- ", "+++ ", "diff --git a/x b/x",
 )  # fmt: skip
 
+_STARTS = (
+    " - at ", "<!--", "-->", "<cwd>", "<cwd> ", "call-", "1,", "[codesdk:denied:", "Working directory: /a ", "eyJ",
+    "-----BEGIN PRIVATE KEY-----", "sk-", "%25", "\\u00", "token count ", "/~", "a.", "a@", "\t", "\r\n",
+)  # fmt: skip
+"""What begins something that an expression somewhere looks for the end of."""
+
 
 def mutate(random: Random, seeds: Sequence[bytes], shape: Shape) -> bytes:
     """Return one of the seeds, changed once or a few times."""
@@ -47,6 +55,55 @@ def mutate(random: Random, seeds: Sequence[bytes], shape: Shape) -> bytes:
     for _ in range(random.choice(_CHANGES_OF_ONE)):
         data = _CHANGES[shape](random, data, seeds)
     return data[:MAX_BYTES]
+
+
+def repeat(random: Random, seeds: Sequence[bytes], shape: Shape) -> bytes:
+    """Return one of the seeds with a piece of it, or of a word that means something, repeated until it is long.
+
+    What needs more than a constant time for each byte has no end on these. Half of the time the piece is repeated
+    inside of a text of JSON, so that the rest is still read.
+    """
+    data = random.choice(seeds)
+    piece = _piece(random, data, seeds)
+    if shape == "archive":
+        return _in_member(random, data, piece)
+    if shape != "text" and random.randrange(4):
+        return _in_text(random, data, piece)
+    at = random.randint(0, len(data))
+    return data[:at] + _long(piece) + data[at:]
+
+
+def _piece(random: Random, data: bytes, seeds: Sequence[bytes]) -> bytes:
+    match random.randrange(4):
+        case 0:
+            return random.choice(_WORDS + _STARTS).encode("utf-8", "surrogateescape")
+        case 1:
+            return random.choice(_BYTES)
+        case 2:
+            return random.choice(random.choice(seeds).split(b"\n")) + b"\n"
+        case _:
+            start = random.randint(0, len(data))
+            return data[start : start + random.choice((1, 2, 5, 20))]
+
+
+def _long(piece: bytes) -> bytes:
+    return (piece or b" ") * (LONG_BYTES // len(piece or b" "))
+
+
+def _in_text(random: Random, data: bytes, piece: bytes) -> bytes:
+    """Put what is repeated behind one of the quotes of some JSON: into a name or a text, or between two."""
+    quotes = [at for at, byte in enumerate(data) if byte == ord('"')]
+    at = random.choice(quotes) + 1 if quotes else len(data)
+    written = json.dumps(piece.decode("utf-8", "replace"))[1:-1].encode()
+    return data[:at] + _long(written) + data[at:]
+
+
+def _in_member(random: Random, data: bytes, piece: bytes) -> bytes:
+    try:
+        tar = gzip.decompress(data)
+    except (OSError, EOFError, ValueError, zlib.error):
+        return _long(piece)
+    return gzip.compress(_each_member(tar, random, lambda content: _in_text(random, content, piece)), 1)
 
 
 # --- bytes ------------------------------------------------------------------------------------------
@@ -265,6 +322,10 @@ def _change_header(random: Random, tar: bytes) -> bytes:
 
 def _change_member(random: Random, tar: bytes) -> bytes:
     """Change the JSON of a file, and pack it as a good archive."""
+    return _each_member(tar, random, lambda content: _change_json(random, content, [content]))
+
+
+def _each_member(tar: bytes, random: Random, change: Callable[[bytes], bytes]) -> bytes:
     try:
         with tarfile.open(fileobj=io.BytesIO(tar)) as archive:
             members = [(each, getattr(archive.extractfile(each), "read", bytes)()) for each in archive]
@@ -274,7 +335,7 @@ def _change_member(random: Random, tar: bytes) -> bytes:
     chosen = random.randrange(max(1, len(members)))
     with tarfile.open(fileobj=packed, mode="w", format=tarfile.USTAR_FORMAT) as archive:
         for number, (member, content) in enumerate(members):
-            new = _change_json(random, content, [content]) if number == chosen else content
+            new = change(content) if number == chosen else content
             plain = tarfile.TarInfo(member.name.encode("ascii", "ignore").decode()[-90:])
             plain.size = len(new)
             archive.addfile(plain, io.BytesIO(new))

@@ -26,6 +26,7 @@ from tests.fuzz import (
     pipe_rooms,
     rooms,
     seeds,
+    text_rooms,
 )
 from tests.fuzz.mutations import Shape
 
@@ -370,6 +371,10 @@ TARGETS = (
     Target("event", "json", seeds.events, _plain(_event), (ValueError,)),
     Target("log", "lines", seeds.logs, _plain(_log)),
     Target("audit", "json", seeds.audit_lines, _plain(_audit)),
+    Target("names", "text", text_rooms.names, _plain(text_rooms.quoted)),
+    Target("instruction-file", "text", text_rooms.files, _plain(text_rooms.compared), cost=3),
+    Target("volatile", "json", text_rooms.volatile, _plain(text_rooms.normalized)),
+    Target("marks", "text", text_rooms.marked, _plain(text_rooms.stripped)),
     Target("egress", "text", seeds.proxied, _in(rooms.egress)),
     Target("fetched", "text", seeds.web_answers, _in(rooms.fetched), (BadAnswer,)),
     Target("daemon", "request", seeds.http_requests, _in(http_rooms.daemon), cost=5),

@@ -5,28 +5,21 @@ import contextlib
 import hashlib
 import logging
 import resource
-import signal
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
-from types import FrameType
 
 import pytest
 from tests.counts import COUNTS
-from tests.fuzz.mutations import mutate
+from tests.fuzz.guard import Endless, guarded
+from tests.fuzz.mutations import mutate, repeat
 from tests.fuzz.targets import TARGETS, Run, Target
 
 CORPUS = Path(__file__).parent / "corpus"
-GUARD_S = 20
-"""How long one input may take before it counts as endless. A guard, not a measure."""
 MEMORY_BYTES = 4 * 1024**3
 _BATCH = 200  # inputs for which a target is opened once, so that what it keeps has an end
 _SMALLER_TRIES = 400
-
-
-class Endless(BaseException):
-    """An input did not end. Not an `Exception`, so that no code takes it for its own."""
 
 
 @pytest.fixture(autouse=True)
@@ -48,6 +41,15 @@ def test_hostile_bytes_get_an_answer(target: Target):
     count = max(1, COUNTS.fuzz_inputs // target.cost)
     for start in range(0, count, _BATCH):
         _try(target, list(_inputs(target, range(start, min(count, start + _BATCH)))))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+def test_a_piece_that_is_repeated_a_hundred_thousand_times_gets_an_answer(target: Target):
+    """What takes more than a little for each byte meets the guard."""
+    seeds = target.seeds()
+    names = [f"{target.name}:repeated:{number}" for number in range(COUNTS.fuzz_repeats)]
+    _try(target, [(name, repeat(Random(name), seeds, target.shape)) for name in names])
 
 
 def test_every_folder_of_the_corpus_is_of_a_target():
@@ -72,27 +74,13 @@ def _try(target: Target, inputs: list[tuple[str, bytes]]) -> None:
 def _failure(target: Target, run: Run, data: bytes) -> BaseException | None:
     """Run one input. Return the error if it is not one of the target's answers."""
     try:
-        with _guarded(), _no_errors_logged():
+        with guarded(), _no_errors_logged():
             run(data)
     except target.answers:
         return None
     except (Exception, Endless) as error:
         return error
     return None
-
-
-@contextlib.contextmanager
-def _guarded() -> Iterator[None]:
-    def give_up(number: int, frame: FrameType | None) -> None:
-        raise Endless
-
-    before = signal.signal(signal.SIGALRM, give_up)
-    signal.alarm(GUARD_S)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
 
 
 @contextlib.contextmanager

@@ -81,6 +81,28 @@ async def test_a_request_that_does_not_arrive_is_closed(half: bytes):
         assert b'"code":"TIMEOUT"' in await _all(reader)
 
 
+@pytest.mark.parametrize(
+    "head",
+    [b"GET /?" + b"x" * 70_000 + b" HTTP/1.1\r\nhost: x\r\n", GET[:-2] + b"x: y\r\n" * 12_000],
+    ids=["one line", "many lines"],
+)
+async def test_headers_that_are_too_long_are_refused_also_if_they_arrive_at_once(head: bytes):
+    asked: list[str] = []
+
+    async def note(scope: Message, receive: Receive, send: Send) -> None:
+        asked.append(scope["path"])
+        await _echo(scope, receive, send)
+
+    async with _serving(PATIENT, note) as connect:
+        reader, writer = await connect()
+        writer.write(head + b"\r\n")
+        told = await _all(reader)
+        # Whoever still sends when the connection is closed may not get to read why.
+        assert not told or (told.startswith(b"HTTP/1.1 400 ") and b"too long" in told)
+        assert await _ask(await connect(), GET.replace(b"/ ", b"/next ")) == b"HTTP/1.1 200 OK\r\n"
+    assert asked == ["/next"]
+
+
 async def test_a_second_request_that_does_not_arrive_is_closed_too():
     async with _serving(QUICK) as connect:
         reader, writer = await connect()

@@ -27,7 +27,9 @@ from codesdk.contract.text import is_text
 MAX_KEY_CHARS = 200
 S = TypeVar("S", bound=msgspec.Struct)
 T = TypeVar("T")
-_PLACE = re.compile(r" - at (.*)`\$\.?([^`]*)`$", re.DOTALL)
+MAX_WORDS_CHARS = 500
+"""How much of an error's words is shown: they quote names that somebody sent, of any length."""
+_PLACE = re.compile(r"(?:`key` in )?`\$\.?([^`]*)`")
 _STEP = re.compile(r"\[[^]]*\]|[^.\[\]]+")
 
 
@@ -119,9 +121,7 @@ def _below(at: str, name: str) -> str:
 
 def explain(error: msgspec.ValidationError, kind: Any, at: str = "") -> str:
     """Return what is wrong with data of a type: the field, what was expected, and the choices if there are some."""
-    words, place = str(error), ""
-    if found := _PLACE.search(words):
-        words, place = words[: found.start()], found[2]
+    words, place = split_error(str(error))
     where = _below(at, place) if place and not place.startswith("[") else f"{at}{place}"
     choices = _choices(_type_at(type_info(kind), place)) if words.startswith("Invalid enum value") else []
     if choices:
@@ -130,6 +130,19 @@ def explain(error: msgspec.ValidationError, kind: Any, at: str = "") -> str:
         )
     words = words[0].lower() + words[1:]
     return f"{where}: {words}" if where else words
+
+
+def split_error(said: str) -> tuple[str, str]:
+    """Return what msgspec says without the place that it ends with, and that place, such as `a.b[...]`.
+
+    Of long words the middle is left out before anything is looked for, since whoever sent a name chose its length.
+    """
+    if len(said) > MAX_WORDS_CHARS:
+        half = MAX_WORDS_CHARS // 2
+        said = f"{said[:half]}…{said[-half:]}"
+    words, _, place = said.rpartition(" - at ")
+    found = _PLACE.fullmatch(place) if words else None
+    return (words, found[1]) if found else (said, "")
 
 
 def _type_at(kind: Type, place: str) -> Type | None:

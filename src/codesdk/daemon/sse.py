@@ -21,6 +21,7 @@ from codesdk.serving import Message, Receive, Send, until_gone
 WRITE_BYTES = 64 * 1024
 PAGE_BYTES = 2 * WRITE_BYTES
 FIRST_PAGE_EVENTS = 64  # small, because nobody knows yet how large events are in this session
+MAX_PATTERNS, MAX_PATTERN_CHARS = 100, 100
 RETRY = b"retry: 1000\n\n"
 HEARTBEAT = b": still here\n\n"
 _HEADERS = [
@@ -35,7 +36,11 @@ def chosen_types(given: str | None) -> frozenset[str] | None:
     """Return the event types that a filter such as `task.*,tool.call.completed` lets pass; None for all."""
     if given is None:
         return None
-    patterns = [part.strip() for part in given.split(",") if part.strip()]
+    patterns = {part.strip() for part in given.split(",") if part.strip()}
+    if len(patterns) > MAX_PATTERNS or any(len(pattern) > MAX_PATTERN_CHARS for pattern in patterns):
+        raise InvalidRequest(
+            f"A filter has at most {MAX_PATTERNS} patterns of {MAX_PATTERN_CHARS} characters each."
+        )
     found = frozenset(name for name in EVENT_TYPES for pattern in patterns if fnmatchcase(name, pattern))
     if not found:
         raise InvalidRequest(f"No event type matches {given[:200]!r}. An example: task.*,tool.call.completed")

@@ -12,6 +12,7 @@ import msgspec
 
 from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.tools import Record
+from codesdk.contract.validation import split_error
 from codesdk.extensions.outcomes import (
     CORE_API_VERSION,
     AgentRuntimeCompatibility,
@@ -25,7 +26,6 @@ MANIFESTS = ("extension.toml", "extension.json")
 MAX_BYTES = 64 * 1024
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,38}[a-z0-9])?")
 _FILE = re.compile(r"(?:[A-Za-z_][A-Za-z0-9_]*/)*[A-Za-z_][A-Za-z0-9_]*\.py")
-_PLACE = re.compile(r" - at `\$\.?([^`]*)`")
 
 
 class Entrypoints(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -66,9 +66,8 @@ def read_manifest(snapshot: Snapshot) -> Manifest:
     try:
         manifest = msgspec.convert(_parse(found[0], data), type=Manifest)
     except msgspec.ValidationError as error:
-        place = _PLACE.search(str(error))
-        where = f", {place[1]}" if place and place[1] else ""
-        raise InvalidRequest(f"{found[0]}{where}: {_PLACE.sub('', str(error))}.") from None
+        words, place = split_error(str(error))
+        raise InvalidRequest(f"{found[0]}{f', {place}' if place else ''}: {words}.") from None
     _check(found[0], manifest, snapshot)
     return manifest
 

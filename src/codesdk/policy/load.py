@@ -13,12 +13,13 @@ import msgspec
 from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.ports import PolicyQuestion
 from codesdk.contract.tools import Subjects, ToolClass
+from codesdk.contract.validation import split_error
 from codesdk.policy.rules import BadRule, OneOrMore, Rule, RulePolicy, as_list
 
 MAX_BYTES = 1_000_000
+MAX_TRIES = 500_000
+"""How often an example may be tried on a rule: each one is tried on every rule before its own."""
 _ID = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}")
-# msgspec puts the place of an error at the end of its message.
-_PLACE = re.compile(r" - at `\$\.?([^`]*)`")
 
 
 class Example(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -42,7 +43,8 @@ def load_policy(path: str | Path) -> RulePolicy:
     """Return the policy in a TOML file. Raise `InvalidRequest`, naming the place, if it is not valid."""
     source = str(path)
     try:
-        data = Path(path).read_bytes()
+        with Path(path).open("rb") as file:
+            data = file.read(MAX_BYTES + 1)  # not all of it: it may have any size
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or type(error).__name__
         raise InvalidRequest(f"{source}: the policy cannot be read ({why}).") from None
@@ -77,8 +79,10 @@ def parse_policy(text: str, source: str) -> RulePolicy:
         policy = RulePolicy(tables)
     except BadRule as error:
         _fail(source, error.rule, error.field, str(error))
-    for number, table in enumerate(tables):  # each with the rules before it: one of them may hide it
-        _check_examples(source, tables[:number], table)
+    if len(tables) * sum(len(table.match) for table in tables) > MAX_TRIES:
+        raise InvalidRequest(f"{source}: too many examples for {len(tables):,} rules. Leave some out.")
+    for table in tables:
+        _check_examples(source, policy, table)
     return policy
 
 
@@ -87,9 +91,8 @@ def _table(source: str, number: int, given: Any) -> RuleTable:
         return msgspec.convert(given, type=RuleTable)
     except msgspec.ValidationError as error:
         name: Any = cast("dict[str, Any]", given).get("id") if isinstance(given, dict) else None
-        words = str(error)
-        place = _PLACE.search(words)
-        _fail(source, name or f"number {number}", place[1] if place else "", _PLACE.sub("", words))
+        words, place = split_error(str(error))
+        _fail(source, name or f"number {number}", place, words)
 
 
 def _check_ids(source: str, tables: list[RuleTable]) -> None:
@@ -102,15 +105,15 @@ def _check_ids(source: str, tables: list[RuleTable]) -> None:
         seen.add(table.id)
 
 
-def _check_examples(source: str, earlier: list[RuleTable], table: RuleTable) -> None:
-    alone, before = RulePolicy([table]), RulePolicy(earlier)
+def _check_examples(source: str, policy: RulePolicy, table: RuleTable) -> None:
+    alone = RulePolicy([table])
     for number, example in enumerate(table.match):
         missed = alone.look(_question(table, example))[0].missed
         if missed is not None:
             _fail(source, table.id, f"match[{number}]", f"must match, but its {missed} does not")
-        looked = before.look(_question(table, example))
-        if looked and looked[-1].missed is None:
-            why = f"never comes to this rule: {looked[-1].rule} is before it and matches, too"
+        speaker = policy.look(_question(table, example))[-1].rule
+        if speaker != table.id:
+            why = f"never comes to this rule: {speaker} is before it and matches, too"
             _fail(source, table.id, f"match[{number}]", why)
     for number, example in enumerate(table.not_match):
         if alone.look(_question(table, example))[0].missed is None:

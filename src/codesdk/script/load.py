@@ -91,8 +91,11 @@ def _check_turn(turn: model.Turn, place: Node, path: str, source: str) -> None:
             ids.add(step.id)
         if isinstance(step, model.BurstStep) and step.count * step.size > MAX_BURST:
             raise fault(source, node.line, f"{where}: count times size is more than {MAX_BURST} characters")
-        rest = turn.steps[index + 1 :]
-        if rest and isinstance(step, _LAST) and not isinstance(step, model.MalformedFrameStep):
+        if (
+            index + 1 < len(turn.steps)
+            and isinstance(step, _LAST)
+            and not isinstance(step, model.MalformedFrameStep)
+        ):
             raise fault(source, nodes[index + 1].line, f"{where} ends the turn; nothing can follow it")
         if isinstance(step, _ALONE) and not all(isinstance(s, model.DelayStep) for s in turn.steps[:index]):
             raise fault(source, node.line, f"{where}: only a delay_s can come before it")

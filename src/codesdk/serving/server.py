@@ -20,6 +20,7 @@ from codesdk.serving.accepting import COUNTS, Acceptor, Limits, Seat
 from codesdk.serving.asgi import Message, Receive, Respond, Send
 
 MAX_HEAD_BYTES = 64 * 1024
+_TOO_LONG = "The headers are too long."
 QUIET_S = 120
 """How long a peer may be silent before the kernel asks whether it is still there: streams stay open for hours."""
 
@@ -198,7 +199,8 @@ class _Connection(HttpToolsProtocol):
     only while a part of a request is missing; a response may take as long as it likes.
     """
 
-    _head_bytes = 0
+    _head_bytes = 0  # of this request, as far as it has arrived, at the end of each read but the first
+    _named_bytes = 0  # of its path and its headers, as far as they have been read
     _body_bytes = 0
     _in_head = True
     _in_body = False
@@ -222,7 +224,24 @@ class _Connection(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._in_head, self._head_bytes = True, 0
+        self._in_head, self._head_bytes, self._named_bytes = True, 0, 0
+
+    def on_url(self, url: bytes) -> None:
+        self._count_head(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._count_head(len(name) + len(value) + 4)  # and what is around them
+        super().on_header(name, value)
+
+    def _count_head(self, size: int) -> None:
+        """Count what one read may bring whole. Raising ends the parser, and uvicorn answers with 400."""
+        self._named_bytes += size
+        if self._named_bytes > MAX_HEAD_BYTES:
+            raise ValueError(_TOO_LONG)
+
+    def send_400_response(self, msg: str) -> None:
+        super().send_400_response(_TOO_LONG if self._named_bytes > MAX_HEAD_BYTES else msg)
 
     def on_headers_complete(self) -> None:
         self._stop_timer()
@@ -245,11 +264,11 @@ class _Connection(HttpToolsProtocol):
             self._seat.wait()
 
     def data_received(self, data: bytes) -> None:
-        if self._in_head and self._head_bytes > MAX_HEAD_BYTES:
-            self.send_400_response("The headers are too long.")
-            return
         self._head_bytes += len(data)
         super().data_received(data)
+        if self._in_head and self._head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
+            self.send_400_response(_TOO_LONG)
+            return
         if self._upgraded:  # from here on the bytes are those of a WebSocket, which has its own pings
             return
         if self._timer is None and (self._in_body or self._waits_for_request):

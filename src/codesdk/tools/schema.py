@@ -10,9 +10,10 @@ from typing import Any, cast
 
 import msgspec
 
+from codesdk.contract.validation import split_error
+
 _FIELDS_SHOWN = 30
 _CHOICE_CHARS = 100
-_PROBLEM = re.compile(r"(?P<what>.*?)(?: - at `\$\.?(?P<where>.*)`)?", re.DOTALL)
 
 # msgspec's words → those of JSON Schema, which is what a model knows.
 _IN_WORDS = [
@@ -45,8 +46,7 @@ def output_schema(output_type: type[msgspec.Struct]) -> dict[str, Any]:
 
 def explain(name: str, schema: dict[str, Any], problem: str) -> str:
     """Return a validation error as a sentence that a model can act on."""
-    found = _PROBLEM.fullmatch(problem)
-    what, where = (found["what"], found["where"]) if found else (problem, None)
+    what, where = split_error(problem)
     for pattern, words in _IN_WORDS:
         what = pattern.sub(words, what)
     return say(name, schema, where, what)

@@ -9,8 +9,9 @@ import re
 import msgspec
 
 from codesdk.contract.messages import AssistantBlock, Code, Reasoning, Text
-from codesdk.contract.ownership import MARK_START, MARKED
+from codesdk.contract.ownership import MARK_START
 
+_BRACKET = re.compile(r"([\[\]])")
 _MOST_NESTED = 100
 """How many marks may have begun inside each other. Nobody means to; without a bound a text of beginnings would be dear."""
 
@@ -27,13 +28,30 @@ class Marks:
         self.issued.add(mark)
 
     def strip(self, text: str) -> str:
-        """Return a text without marks; the same object if there are none."""
-        while MARK_START in text:
-            stripped = MARKED.sub(self._without, text)
-            if stripped == text:
-                break
-            text = stripped  # what stood around a mark may be another one
-        return text
+        """Return a text without marks; the same object if there are none.
+
+        What stood around a mark may be another one, so a mark is looked for whenever a bracket closes, in what is
+        left since it opened. One pass, however deep they are in each other.
+        """
+        if MARK_START not in text:
+            return text
+        kept: list[str] = []
+        opened: list[list[str]] = []  # what follows each bracket that may still begin a mark
+        found = False
+        for piece in _BRACKET.split(text):
+            if piece == "[":
+                opened.append(["["])
+            elif piece != "]" or not opened:
+                (opened[-1] if opened else kept).append(piece)
+            elif "".join([*opened[-1], "]"]) in self.issued:
+                opened.pop()
+                found = True
+            else:  # brackets that stay: nothing around them is a mark
+                kept += (each for inner in opened for each in inner)
+                kept.append("]")
+                opened.clear()
+        kept += (each for inner in opened for each in inner)
+        return "".join(kept) if found else text
 
     def strip_content(self, content: list[AssistantBlock]) -> list[AssistantBlock]:
         """Return a message's content without marks, and without blocks that held nothing else."""
@@ -52,9 +70,6 @@ class Marks:
                 break
             cut = end = at
         return cut
-
-    def _without(self, found: re.Match[str]) -> str:
-        return "" if found[0] in self.issued else found[0]
 
     def _strip_block(self, block: AssistantBlock) -> AssistantBlock:
         if isinstance(block, Text | Reasoning):

@@ -31,6 +31,7 @@ from codesdk.gateway.capture.exact import Split, Splitter
 from codesdk.gateway.capture.purpose import purpose_of
 from codesdk.gateway.capture.sources import implicit_sources, sources_document
 from codesdk.gateway.capture.sources_blocks import blocks_of
+from codesdk.gateway.capture.sources_cut import Files
 from codesdk.gateway.capture.usage import count_usage
 from codesdk.gateway.cassettes.scrub import logins_of
 from codesdk.gateway.reply import BodyEnd, RawRequest, Reply, Watched, close_body, refuse
@@ -75,6 +76,7 @@ class ObservedBackend:
         self._lacks = lacks
         self._redactor = Redactor()
         self._splitter = Splitter()
+        self._files = Files({})
         self._studying = asyncio.Lock()
         self._passed = 0
         self.stored: dict[int, StoredInput] = {}
@@ -165,6 +167,10 @@ class ObservedBackend:
         split = self._splitter.split(ask.wire, request.body, redactor)
         asked = None if request.own is None else self._splitter.split(ask.wire, request.own, redactor)
         files = {label: redactor.data(data) for label, data in self._read_files().items()}
+        if (
+            files != self._files.given
+        ):  # they rarely change, and every request of a session is compared with them
+            self._files = Files(files)
         clean = _clean_ask(ask, request, redactor)
         tools = [
             ManifestEntry(name=block.tool, schema_hash=content_hash(block.text.encode("utf-8", "replace")))
@@ -180,7 +186,7 @@ class ObservedBackend:
             tools=tools,
             estimated_tokens=split.message_bytes // 4,
             overhead_tokens=(len(request.body) - split.message_bytes) // 4,
-            sources=sources_document(implicit_sources(clean, own, files)),
+            sources=sources_document(implicit_sources(clean, own, self._files)),
         )
 
 

@@ -16,6 +16,8 @@ from codesdk.sandbox import Beneath, PathRefused, enter, reopened
 
 MAX_FILES = 256
 MAX_FILE_BYTES = 256 * 1024
+MAX_ALL_BYTES = 4 * 1024 * 1024
+"""Of all files of one root: each request of a session is compared with them."""
 MAX_DEPTH = 4
 MAX_ENTRIES = 5_000
 _SKIPPED = frozenset({".git", "node_modules", ".venv", "__pycache__"})
@@ -29,8 +31,18 @@ def read_sources(workspace: Workspace, sources: InstructionSources) -> dict[str,
     for label, root in {"workspace": workspace, **outside}.items():
         with contextlib.suppress(PathRefused), Beneath(root) as files, files.folder(()) as folder:
             read = _Walk(sources).files(folder, "", MAX_DEPTH, label != "workspace")
-            found |= {f"{label}/{path}": data for path, data in islice(read, MAX_FILES) if data}
+            found |= {f"{label}/{path}": data for path, data in _within(islice(read, MAX_FILES)) if data}
     return found
+
+
+def _within(read: Iterator[tuple[str, bytes]]) -> Iterator[tuple[str, bytes]]:
+    """Yield files until they have too many bytes together."""
+    left = MAX_ALL_BYTES
+    for path, data in read:
+        left -= len(data)
+        if left < 0:
+            return
+        yield path, data
 
 
 class _Walk:

@@ -14,7 +14,7 @@ import msgspec
 from codesdk.contract.canonical import content_hash
 from codesdk.contract.models import OwnTexts
 from codesdk.gateway.capture.sources_blocks import Block, Kind, Role, blocks_of
-from codesdk.gateway.capture.sources_cut import Cut, Files, Piece, Pool
+from codesdk.gateway.capture.sources_cut import Cut, Files, Piece, Pool, Steps
 from codesdk.gateway.wires.exchange import Ask
 from codesdk.tools import offered_as
 
@@ -57,7 +57,7 @@ class ImplicitSource(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     same_text: Sequence[str] = ()
 
 
-def implicit_sources(ask: Ask, own: OwnTexts, files: Mapping[str, bytes]) -> list[ImplicitSource]:
+def implicit_sources(ask: Ask, own: OwnTexts, files: Mapping[str, bytes] | Files) -> list[ImplicitSource]:
     """Return every source of a request that is not CodeSDK's, in the order in which they reach the model.
 
     Hashes are over what is given, so pass a redacted request, and texts redacted the same way.
@@ -65,7 +65,7 @@ def implicit_sources(ask: Ask, own: OwnTexts, files: Mapping[str, bytes]) -> lis
     return [_source(each) for each in account(ask, own, files) if each.origin not in ("own", "blank")]
 
 
-def account(ask: Ask, own: OwnTexts, files: Mapping[str, bytes]) -> list[Stretch]:
+def account(ask: Ask, own: OwnTexts, files: Mapping[str, bytes] | Files) -> list[Stretch]:
     """Return the whole request as stretches: each block once, in order, and each text without gaps."""
     blocks = list(blocks_of(ask))
     origins = _Judge(own, files).judge(blocks)
@@ -83,13 +83,14 @@ def sources_document(sources: Sequence[ImplicitSource]) -> dict[str, Any]:
 class _Judge:
     """Finds the origin of each block. For one request: a text that CodeSDK sent once is recognized once."""
 
-    def __init__(self, own: OwnTexts, files: Mapping[str, bytes]) -> None:
+    def __init__(self, own: OwnTexts, files: Mapping[str, bytes] | Files) -> None:
         self._texts = Pool([*own.system, *own.messages])
         self._results = None if own.results is None else Pool(own.results)
         self._tools = dict(own.tools)
         self._unmet = dict(own.tools)
         self._data = [base64.b64encode(data).decode() for data in own.attachments if data]
-        self._files = Files(files)
+        self._files = files if isinstance(files, Files) else Files(files)
+        self._steps = Steps()
 
     def judge(self, blocks: Sequence[Block]) -> list[list[Piece]]:
         """Return the pieces of each block."""
@@ -129,7 +130,7 @@ class _Judge:
             return [_all_of(block, "runtime")]
         if not block.text.strip():
             return [_all_of(block, "blank")]
-        cut = Cut(block.text)
+        cut = Cut(block.text, self._steps)
         pool = self._pool(block)
         if pool is not None:
             pool.claim_within(cut)

@@ -5,8 +5,10 @@ to the texts of a request.
 """
 
 import re
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Literal
 
 import msgspec
@@ -19,8 +21,11 @@ A shorter file must be on lines of its own: otherwise one that says "the" would 
 MAX_PIECES = 1000
 """How many pieces are taken out of one text. The rest is not searched."""
 
-_COMMENT = re.compile(r"<!--.*?-->[ \t]*\n?", re.DOTALL)
-_FRONT_MATTER = re.compile(r"---[ \t]*\n(.*?)\n---[ \t]*(?:\n|$)", re.DOTALL)
+MAX_STEPS = 500_000
+"""How often one request's texts are searched for a piece. What is left then is the runtime's, like any other text."""
+
+_LINE_REST = re.compile(r"[ \t]*\n?")
+_OPENING, _CLOSING = re.compile(r"---[ \t]*\n"), re.compile(r"\n---[ \t]*(?:\n|$)")
 _FIELD = re.compile(r"^(name|description):[ \t]*(?:[>|][+-]?[ \t]*\n)?((?:.*)(?:\n[ \t]+.*)*)", re.MULTILINE)
 _OPENERS, _CLOSERS = "\n>", "\n<"
 
@@ -39,17 +44,31 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True):
     extent: Literal["whole", "part"] | None = None
 
 
+class Steps:
+    """How much work is left for one request. A workspace decides how many files there are, and what they say."""
+
+    def __init__(self, most: int = MAX_STEPS) -> None:
+        self.left = most
+
+    def take(self, count: int = 1) -> bool:
+        """Count work that is about to be done; return whether it may be."""
+        self.left -= count
+        return self.left >= 0
+
+
 class Cut:
     """A text being cut. Pieces are taken out of what is left, so they never overlap."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, steps: Steps) -> None:
         self.text = text
+        self._steps = steps
         self._taken: list[Piece] = []
         self._left = [(0, len(text))] if text else []
 
     def take(self, piece: Piece) -> None:
         """Take a stretch that is still left."""
         self._taken.append(piece)
+        self._steps.take(len(self._taken))
         self._taken.sort(key=lambda each: each.start)
         starts = [0, *(each.end for each in self._taken)]
         ends = [*(each.start for each in self._taken), len(self.text)]
@@ -63,12 +82,20 @@ class Cut:
         """Yield where a text occurs in what is left. The caller may take it before requesting the next."""
         position = 0
         while wanted and len(self._taken) < MAX_PIECES:
-            places = (self.text.find(wanted, max(start, position), end) for start, end in self.left())
-            found = next((place for place in places if place >= 0), None)
+            found = self._next(wanted, position)
             if found is None:
                 return
             yield found
             position = found + 1  # not behind the match: the caller may have rejected it
+
+    def _next(self, wanted: str, position: int) -> int | None:
+        first = bisect_right(self._left, position, key=lambda stretch: stretch[1])
+        for start, end in islice(self._left, first, None):
+            if not self._steps.take():
+                return None
+            if (found := self.text.find(wanted, max(start, position), end)) >= 0:
+                return found
+        return None
 
     def pieces(self) -> list[Piece]:
         """Return the whole text as pieces, in order, without gaps."""
@@ -105,9 +132,10 @@ class Pool:
 
 
 class Files:
-    """Instruction files to look for, longer ones first."""
+    """Instruction files to look for, longer ones first. Depends on the files alone, so many requests can share it."""
 
     def __init__(self, files: Mapping[str, bytes]) -> None:
+        self.given = files
         self._wholes: dict[str, list[str]] = {}
         self._announced: list[tuple[str, str, str]] = []
         for label, data in files.items():
@@ -133,7 +161,7 @@ class Files:
             for start in cut.find(beginning) if len(form) > BEGINNING_CHARS else ():
                 # The match may go on only to the end of its stretch: what follows is taken already.
                 limit = next(end for begin, end in cut.left() if begin <= start < end)
-                end = start + _common(form, cut.text[start:limit])
+                end = start + _common(form, cut.text[start : min(limit, start + len(form))])
                 self._take(cut, start, end, form, "part")
 
     def _take(self, cut: Cut, start: int, end: int, form: str, extent: Literal["whole", "part"]) -> None:
@@ -145,15 +173,34 @@ class Files:
 def _forms(text: str) -> list[str]:
     """Return the forms a runtime may give a file without changing what it says, without duplicates."""
     plain = text.replace("\r\n", "\n")
-    body = _FRONT_MATTER.sub("", plain, count=1) if plain.startswith("---") else plain
-    forms = (form.strip() for form in (text, plain, _COMMENT.sub("", plain), body, _COMMENT.sub("", body)))
-    return [form for form in dict.fromkeys(forms) if form]
+    body = _split_front_matter(plain)[1]
+    forms = (text, plain, _without_comments(plain), body, _without_comments(body))
+    return [form for form in dict.fromkeys(form.strip() for form in forms) if form]
+
+
+def _without_comments(text: str) -> str:
+    """Return a text without HTML comments, in one pass: an expression would look for an end from every beginning."""
+    kept: list[str] = []
+    at = 0
+    while (start := text.find("<!--", at)) >= 0 and (end := text.find("-->", start + 4)) >= 0:
+        kept.append(text[at:start])
+        rest = _LINE_REST.match(text, end + 3)
+        at = rest.end() if rest else end + 3
+    return "".join([*kept, text[at:]])
+
+
+def _split_front_matter(text: str) -> tuple[str, str]:
+    """Return the front matter, empty if there is none, and what follows."""
+    opening = _OPENING.match(text)
+    closing = opening and _CLOSING.search(text, opening.end())
+    return (
+        (text[opening.end() : closing.start()], text[closing.end() :]) if opening and closing else ("", text)
+    )
 
 
 def _front_matter(text: str, label: str) -> tuple[str, str]:
     """Return name and description of a skill, agent or command; the folder's name if it has none."""
-    found = _FRONT_MATTER.match(text.replace("\r\n", "\n"))
-    fields = dict(_FIELD.findall(found[1])) if found else {}
+    fields = dict(_FIELD.findall(_split_front_matter(text.replace("\r\n", "\n"))[0]))
     values = {key: " ".join(value.split()).strip("\"'") for key, value in fields.items()}
     folder = label.rpartition("/")[0].rpartition("/")[2]
     return values.get("name") or folder, values.get("description", "")
@@ -161,19 +208,24 @@ def _front_matter(text: str, label: str) -> tuple[str, str]:
 
 def _take_announcement(cut: Cut, label: str, name: str, description: str) -> None:
     """Take a description, or its beginning, that follows its name on one line."""
-    for start in cut.find(description[:BEGINNING_CHARS]):
-        line_start, line_end = cut.text.rfind("\n", 0, start) + 1, cut.text.find("\n", start)
-        limit = next(end for begin, end in cut.left() if begin <= start < end)
-        limit = min(limit, line_end) if line_end >= 0 else limit
-        if name and name in cut.text[line_start:start]:
-            end = start + _common(description, cut.text[start:limit])
+    line_end = named_at = -1
+    for start in cut.find(description[:BEGINNING_CHARS]) if name else ():
+        if start > line_end:  # one line may hold the beginning a million times: look for the name in it once
+            line_start = max(line_end, cut.text.rfind("\n", max(line_end, 0), start)) + 1
+            line_end = cut.text.find("\n", start)
+            line_end = len(cut.text) if line_end < 0 else line_end
+            named_at = cut.text.find(name, line_start, line_end)
+        if 0 <= named_at <= start - len(name):
+            limit = next(end for begin, end in cut.left() if begin <= start < end)
+            end = start + _common(description, cut.text[start : min(limit, line_end)])
             cut.take(Piece(start=start, end=end, origin="file", labels=[label], extent="part"))
 
 
 def _named(labels: Sequence[str], before: str) -> list[str]:
     """Return, of files with the same text, those whose path appears most fully in front of it."""
     lengths = [_path_length(label, before) for label in labels]
-    return [label for label, length in zip(labels, lengths, strict=True) if length == max(lengths)]
+    longest = max(lengths)
+    return [label for label, length in zip(labels, lengths, strict=True) if length == longest]
 
 
 def _path_length(label: str, before: str) -> int:

@@ -8,7 +8,6 @@ import contextlib
 import hashlib
 import json
 import os
-import re
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -19,6 +18,7 @@ import msgspec
 from codesdk.contract.canonical import CanonicalError, hash_json
 from codesdk.contract.errors import InvalidRequest, StorageFailure
 from codesdk.contract.events import Purpose
+from codesdk.contract.validation import split_error
 from codesdk.gateway.cassettes.volatile import normalize
 from codesdk.gateway.wires.exchange import Wire
 
@@ -29,8 +29,6 @@ MAX_EXCHANGES = 100_000
 
 Ending = Literal["complete", "reset", "abandoned", "too_large"]
 """How an answer ended: completely, cut off by the provider, abandoned by the client, or too large to keep."""
-
-_PLACE = re.compile(r"(?s)(.*) - at `\$\.?(.*)`\Z")
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True):
@@ -200,8 +198,7 @@ def _read(decoder: "msgspec.json.Decoder[Exchange]", line: bytes, place: str) ->
     try:
         return decoder.decode(line)
     except msgspec.ValidationError as error:
-        found = _PLACE.match(str(error))
-        problem, field = (found[1], found[2]) if found else (str(error), "")
+        problem, field = split_error(str(error))
         raise InvalidRequest(f"{place}{f', {field}' if field else ''}: {problem}") from None
     except (ValueError, RecursionError) as error:
         raise InvalidRequest(f"{place}: the line is not JSON ({error})") from None

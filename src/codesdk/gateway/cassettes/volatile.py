@@ -5,6 +5,7 @@ example, which is its test and its line in docs/gateway.md. Normal forms are onl
 """
 
 import re
+from collections.abc import Callable
 from typing import Any, cast
 
 from codesdk.gateway.cassettes.volatile_rules import DIGIT_RULES, WORDY_RULES, Rule
@@ -21,10 +22,14 @@ _SAID_CWD = re.compile(
     r"""
     (?: [Ww]orking\ directory(?:\ is)? | Workspace\ root\ folder | working\ in\ the\ directory ) :?\ *
       (/[^\s<>"'`,;)\]}]+ | [A-Za-z]:\\[^\s<>"'`,;)\]}]+)
-  | <cwd>\s*([^<>\n]+?)\s*</cwd>
+  | <cwd>\s*+([^<>\n]++)\s*+</cwd>
     """,
     re.VERBOSE,
 )
+MAX_CWDS = 8
+"""How many working directories a request may name; the longest count. It names one or two."""
+_PROJECTS = "/projects/"
+_IN_PATH, _IN_NAME = re.compile(r"[\w.-]"), re.compile(r"[\w-]")
 _digit = re.compile("[0-9]")
 # A request that names one of these must not have every path below it replaced.
 _NOT_CWD = frozenset({"/", "/tmp", "/var/tmp", "/home", "/Users", "/root", "/usr", "/etc", "/var"})
@@ -44,21 +49,44 @@ class _Text:
     """Applies the rules to texts, after replacing the working directories that the request names."""
 
     def __init__(self, cwds: set[str]) -> None:
-        longest_first = sorted(cwds, key=lambda cwd: (-len(cwd), cwd))
-        paths = "|".join(re.escape(cwd) for cwd in longest_first)
-        slugs = "|".join(re.escape(_slug(cwd)) for cwd in longest_first)
-        pattern = rf"(?<![\w.-])(?:{paths})(?![\w-])|(?<=/projects/)(?:{slugs})(?![\w-])"
-        self._cwd = re.compile(pattern) if cwds else None
+        longest_first = sorted(cwds, key=lambda cwd: (-len(cwd), cwd))[:MAX_CWDS]
+        self._paths = [(cwd, _slug(cwd)) for cwd in longest_first]
 
     def __call__(self, text: str) -> str:
-        if self._cwd is not None:
-            text = self._cwd.sub("<cwd>", text)
+        for path, slug in self._paths:
+            text = _replace(text, path, _is_path)
+            text = _replace(text, _PROJECTS + slug, _is_slug, _PROJECTS)
         text = _apply(WORDY_RULES, text)
         # One search for a digit spares a line without any all of the digit rules.
         if _digit.search(text) is None:
             return text
         lines = text.split("\n")
         return "\n".join(_apply(DIGIT_RULES, line) if _digit.search(line) else line for line in lines)
+
+
+def _replace(text: str, wanted: str, fits: Callable[[str, int, int], bool], kept: str = "") -> str:
+    """Return a text with `<cwd>` where a directory stands by itself.
+
+    By `find`, not by an expression: who names a directory of a thousand `/~` and then writes a million of them would
+    have every place compared with all of it.
+    """
+    pieces: list[str] = []
+    at = copied = 0
+    while (at := text.find(wanted, at)) >= 0:
+        end = at + len(wanted)
+        if fits(text, at, end):
+            pieces += (text[copied:at], kept, "<cwd>")
+            copied = end
+        at = end
+    return "".join([*pieces, text[copied:]]) if pieces else text
+
+
+def _is_path(text: str, start: int, end: int) -> bool:
+    return _IN_PATH.match(text, start - 1, start) is None and _IN_NAME.match(text, end) is None
+
+
+def _is_slug(text: str, start: int, end: int) -> bool:
+    return _IN_NAME.match(text, end) is None
 
 
 def _apply(rules: tuple[Rule, ...], text: str) -> str:
@@ -119,7 +147,7 @@ def _find_cwds(value: Any) -> set[str]:
 def _cwds_in(text: str) -> set[str]:
     if "irectory" not in text and "<cwd>" not in text and "root folder" not in text:
         return set()
-    found = ((match[1] or match[2]).rstrip("/.") for match in _SAID_CWD.finditer(text))
+    found = ((match[1] or match[2]).rstrip().rstrip("/.") for match in _SAID_CWD.finditer(text))
     return {path for path in found if path.startswith("/") or path[1:3] == ":\\"} - _NOT_CWD - {""}
 
 

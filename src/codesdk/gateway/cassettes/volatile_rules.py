@@ -2,7 +2,8 @@
 
 Order matters, and the wordy rules come first: a later rule does not see what an earlier one replaced. A
 rule matches too little rather than too much, because two requests that differ in meaning must not look
-equal.
+equal. A request may hold anybody's text, so no rule may begin again at every place of a long run: a repeat that can
+begin inside of itself has a bound.
 """
 
 import re
@@ -105,7 +106,7 @@ DIGIT_RULES: tuple[Rule, ...] = (
     ),
     _rule(
         "call id",
-        r"\b(?:toolu|srvtoolu|tooluse|call|exec)[_-](?=[A-Za-z_-]*[0-9])[A-Za-z0-9_-]{6,}",
+        r"\b(?:toolu|srvtoolu|tooluse|call|exec)[_-](?=[A-Za-z_-]{0,64}+[0-9])[A-Za-z0-9_-]{6,}",
         "<call id>",
         "result of toolu_01A09q90qw90lq917835",
         "result of <call id>",
@@ -179,7 +180,7 @@ DIGIT_RULES: tuple[Rule, ...] = (
     _rule(
         "token count",
         r"""
-        \b[0-9][0-9,]*(?=\ tokens?\ (?:left|remaining|used)\b)
+        \b[0-9][0-9,]{0,30}+(?=\ tokens?\ (?:left|remaining|used)\b)
       | (?<=Token\ usage:\ )[0-9][0-9,]*/[0-9][0-9,]*;\ [0-9][0-9,]*(?=\ remaining)
       | (?<=total_tokens>)[0-9][0-9,]*
       | (?<=total_tokens:\ )[0-9][0-9,]*

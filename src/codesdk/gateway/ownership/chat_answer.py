@@ -14,7 +14,6 @@ from codesdk.gateway.ownership.chat_calls import (
     length_of,
     merged,
     numbered,
-    say,
     says,
     size_of,
 )
@@ -145,7 +144,7 @@ class ChatAnswer(Rewriting):
                 continue
             is_fresh = call.fate == "unnamed"
             call.grow(fields, keeps=self.keeps(size_of(fields)))
-            told = self._take_call(state, call, fields, is_fresh, new)
+            told = self._take_call(state, call, fields, is_fresh)
             is_changed = is_changed or told is not part
             passing += [] if told is None else [told]
         if passing:
@@ -153,24 +152,23 @@ class ChatAnswer(Rewriting):
         elif calls is not None and not items(calls):
             new["tool_calls"] = calls
         if mapping(legacy):
-            told = self._take_legacy(state, mapping(legacy), new)
+            told = self._take_legacy(state, mapping(legacy))
             is_changed = is_changed or told is not legacy
             if told is not None:
                 new["function_call"] = told
         elif legacy is not None:
             new["function_call"] = legacy
+        state.say_marks(new)
         return new if is_changed else delta
 
-    def _take_call(
-        self, state: Choice, call: ChatCall, part: Event, is_fresh: bool, delta: Event
-    ) -> Event | None:
-        """Return what the agent gets of a call in this chunk; a mark goes into the delta."""
+    def _take_call(self, state: Choice, call: ChatCall, part: Event, is_fresh: bool) -> Event | None:
+        """Return what the agent gets of a call in this chunk; a mark is noted."""
         if is_fresh:
             if not call.name:
                 return None  # what it is will be said later
             self._judge(state, call)
             if call.fate == "deny":
-                say(delta, call.mark)
+                state.marks.append(call.mark)
             elif call.fate == "pass":
                 return self._begun(call, part)
             return None
@@ -217,11 +215,11 @@ class ChatAnswer(Rewriting):
             new[call.kind] = {"name": call.spelled, **rest} if name == call.name else rest
         return new
 
-    def _take_legacy(self, state: Choice, part: Event, delta: Event) -> Event | None:
+    def _take_legacy(self, state: Choice, part: Event) -> Event | None:
         call = state.legacy_call()
         is_fresh = call.fate == "unnamed"
         call.grow({"function": part}, keeps=self.keeps(len(string(part.get("arguments")))))
-        told = self._take_call(state, call, {"function": part}, is_fresh, delta)
+        told = self._take_call(state, call, {"function": part}, is_fresh)
         if told is None:
             return None
         inner = mapping(told.get("function"))
@@ -230,26 +228,30 @@ class ChatAnswer(Rewriting):
     def _finish_calls(self, state: Choice, delta: Event) -> Event:
         """Return the last delta of a choice with the calls that had to be complete."""
         new = delta
+        passing: list[Event] = []
         for call in state.completed():
             if call.fate == "hold":
                 new = dict(delta) if new is delta else new
-                self._decide(state, call, new)
+                self._decide(state, call, new, passing)
             if call.fate == "deny":
                 call.denied = self.deny(call.name, call.given, call.id, call.made(), call.mark)
+        if passing:
+            new["tool_calls"] = [*items(new.get("tool_calls")), *passing]
+        state.say_marks(new)
         return new
 
-    def _decide(self, state: Choice, call: ChatCall, delta: Event) -> None:
+    def _decide(self, state: Choice, call: ChatCall, delta: Event, passing: list[Event]) -> None:
         coded = self._coded(call) if self.keeps(0) else None
         if coded is None:
             call.fate, call.mark = "deny", self._plan.new_mark()
-            say(delta, call.mark)
+            state.marks.append(call.mark)
             return
         call.fate = "pass"
         self._let_in(state, call)
         if call.legacy:
             delta["function_call"] = coded["function"]
         else:
-            delta["tool_calls"] = [*items(delta.get("tool_calls")), {"index": call.out, **coded}]
+            passing.append({"index": call.out, **coded})
 
     def _coded(self, call: ChatCall) -> Event | None:
         """Return a complete call as the agent gets it; None if it is denied after all."""

@@ -74,6 +74,14 @@ class Choice:
         self.legacy: ChatCall | None = None
         self.out = 0  # how many calls of all steps the agent got
         self.said: dict[str, list[Any]] = {}
+        self.marks: list[str] = []  # of calls denied in the chunk at hand
+
+    def say_marks(self, delta: Event) -> None:
+        """Add the marks to a delta, all at once: one chunk may hold any number of calls."""
+        if self.marks:
+            said = [value for value in (delta.get("content"), "".join(self.marks)) if value]
+            delta["content"] = joined(said)
+            self.marks = []
 
     def call_at(self, delta: Event) -> ChatCall | None:
         """Return the call that a delta is of; None if it would be one too many."""
@@ -142,11 +150,6 @@ def joined(pieces: Iterable[Any]) -> Any:
     for piece in found:
         parts += [{"type": "text", "text": piece}] if isinstance(piece, str) else items(piece)
     return parts
-
-
-def say(delta: Event, text: str) -> None:
-    """Add text to a delta or a message."""
-    delta["content"] = joined([value for value in (delta.get("content"), text) if value])
 
 
 def says(choice: Event) -> bool:

@@ -22,6 +22,7 @@ from codesdk.gateway.wires.fields import (
     pieces_of,
     string,
 )
+from codesdk.gateway.wires.keeping import CALL_BYTES, Kept
 from codesdk.gateway.wires.sse import EventReader, frame
 
 _STOPS = {"stop_sequence": "end_turn"}
@@ -116,6 +117,7 @@ class AnthropicDecoder:
         self._texts: dict[str, list[str]] = {"text": [], "thinking": []}
         self._usage: dict[str, Any] = {}
         self._unfinished: dict[int, _UnfinishedCall] = {}
+        self._kept = Kept()
 
     def feed(self, chunk: bytes) -> None:
         """Take more bytes of a stream. Ignore events of unknown types."""
@@ -142,7 +144,8 @@ class AnthropicDecoder:
             reasoning="".join(self._texts["thinking"]),
             calls=list(self._seen.calls),
             tokens=_tokens(self._usage) if self._usage else None,
-            unfinished=sum(len(piece) for call in self._unfinished.values() for piece in call.pieces),
+            unfinished=self._kept.beyond
+            + sum(len(piece) for call in self._unfinished.values() for piece in call.pieces),
         )
 
     def _take(self, event: dict[str, Any]) -> None:
@@ -176,6 +179,8 @@ class AnthropicDecoder:
 
     def _take_start(self, index: int, block: dict[str, Any]) -> None:
         if block.get("type") == "tool_use":
+            if not self._kept.room_for(CALL_BYTES):
+                return
             call_id, name = string(block.get("id")), string(block.get("name"))
             self._unfinished[index] = _UnfinishedCall(call_id, name, block.get("input"), [])
         else:
@@ -185,15 +190,15 @@ class AnthropicDecoder:
         kind = string(delta.get("type")).removesuffix("_delta")
         if kind == "input_json" and index in self._unfinished:
             # Input streams as pieces of JSON text, which can be decoded only when all are there.
-            self._unfinished[index].pieces.append(string(delta.get("partial_json")))
+            self._kept.add(self._unfinished[index].pieces, string(delta.get("partial_json")))
         elif kind in self._texts:
-            self._texts[kind].append(string(delta.get(kind)))
+            self._kept.add(self._texts[kind], string(delta.get(kind)))
 
     def _take_block(self, block: dict[str, Any]) -> None:
         kind = string(block.get("type"))
         if kind in self._texts:
-            self._texts[kind].append(string(block.get(kind)))
-        elif kind == "tool_use":
+            self._kept.add(self._texts[kind], string(block.get(kind)))
+        elif kind == "tool_use" and self._kept.room_for(CALL_BYTES):
             call = Call(string(block.get("id")), string(block.get("name")), block.get("input"))
             self._seen.calls.append(call)
 

@@ -31,6 +31,7 @@ from codesdk.gateway.wires.fields import (
     pieces_of,
     string,
 )
+from codesdk.gateway.wires.keeping import CALL_BYTES, Kept
 from codesdk.gateway.wires.openai_terms import CREATED, error_text
 from codesdk.gateway.wires.sse import EventReader, frame
 
@@ -176,13 +177,13 @@ class _Call:
         self.is_custom = False
         self.pieces: list[str] = []
 
-    def add(self, fields: dict[str, Any]) -> None:
+    def add(self, fields: dict[str, Any], kept: Kept) -> None:
         """Take what a chunk, or a whole message, says about the call."""
         self.id = string(fields.get("id")) or self.id
         function, custom = mapping(fields.get("function")), mapping(fields.get("custom"))
         self.is_custom = self.is_custom or bool(custom)
         self.name = string(function.get("name")) or string(custom.get("name")) or self.name
-        self.pieces.append(string(function.get("arguments")) + string(custom.get("input")))
+        kept.add(self.pieces, string(function.get("arguments")) + string(custom.get("input")))
 
     def made(self) -> Call:
         """Return the call."""
@@ -199,7 +200,9 @@ class ChatDecoder:
         self._reasoning: list[str] = []
         self._refusal: list[str] = []
         self._calls: dict[int, _Call] = {}
+        self._highest: int | None = None  # of the calls
         self._alternatives = 0  # characters
+        self._kept = Kept()
         self._seen = Seen()
 
     def feed(self, chunk: bytes) -> None:
@@ -231,7 +234,9 @@ class ChatDecoder:
             calls=[call.made() for call in calls if call.name],
             refusal=refusal,
             stop_reason="refusal" if has_ended and refusal else self._seen.stop_reason,
-            unfinished=self._alternatives + sum(len(piece) for call in unfinished for piece in call.pieces),
+            unfinished=self._alternatives
+            + self._kept.beyond
+            + sum(len(piece) for call in unfinished for piece in call.pieces),
         )
 
     def _take(self, fields: dict[str, Any], key: str) -> None:
@@ -249,14 +254,23 @@ class ChatDecoder:
                 self._alternatives += len(string(mapping(choice.get(key)).get("content")))
 
     def _take_message(self, message: dict[str, Any]) -> None:
-        self._text.append(string(message.get("content")))
-        self._refusal.append(string(message.get("refusal")))
+        self._kept.add(self._text, string(message.get("content")))
+        self._kept.add(self._refusal, string(message.get("refusal")))
         thought = string(message.get("reasoning_content")) or string(message.get("reasoning"))
-        self._reasoning.append(thought)
+        self._kept.add(self._reasoning, thought)
         for number, call in enumerate(map(mapping, items(message.get("tool_calls")))):
-            self._calls.setdefault(self._index(call, number), _Call()).add(call)
+            self._take_call(self._index(call, number), call)
         if legacy := mapping(message.get("function_call")):
-            self._calls.setdefault(0, _Call()).add({"function": legacy})
+            self._take_call(0, {"function": legacy})
+
+    def _take_call(self, index: int, fields: dict[str, Any]) -> None:
+        call = self._calls.get(index)
+        if call is None:
+            if not self._kept.room_for(CALL_BYTES):
+                return
+            call = self._calls[index] = _Call()
+            self._highest = index if self._highest is None else max(self._highest, index)
+        call.add(fields, self._kept)
 
     def _index(self, call: dict[str, Any], number: int) -> int:
         """Return a call's index.
@@ -268,7 +282,7 @@ class ChatDecoder:
             return index
         if call.get("id"):
             return len(self._calls)
-        return max(self._calls, default=number)
+        return number if self._highest is None else self._highest
 
 
 def _tokens(usage: dict[str, Any]) -> Tokens:

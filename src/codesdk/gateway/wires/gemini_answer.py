@@ -22,6 +22,7 @@ from codesdk.gateway.wires.exchange import (
     Tokens,
 )
 from codesdk.gateway.wires.fields import count, decode_json, error_text, items, mapping, string
+from codesdk.gateway.wires.keeping import CALL_BYTES, Kept
 from codesdk.gateway.wires.sse import MAX_EVENT_BYTES, EventReader
 
 _FINISHES: dict[StopReason, str] = {
@@ -97,6 +98,7 @@ class GeminiDecoder:
         self._seen = Seen()
         self._text: list[str] = []
         self._reasoning: list[str] = []
+        self._kept = Kept()
         self._usage: dict[str, Any] = {}
 
     def feed(self, chunk: bytes) -> None:
@@ -129,6 +131,7 @@ class GeminiDecoder:
             calls=list(seen.calls),
             stop_reason="tool_use" if awaits else seen.stop_reason,
             tokens=_tokens(self._usage) if self._usage else None,
+            unfinished=self._kept.beyond,
         )
 
     def _take(self, chunk: dict[str, Any]) -> None:
@@ -156,11 +159,13 @@ class GeminiDecoder:
         if isinstance(part.get("functionCall"), dict):
             call = mapping(part["functionCall"])
             name = string(call.get("name"))
+            if not self._kept.room_for(CALL_BYTES):
+                return
             self._seen.calls.append(Call(string(call.get("id")) or name, name, call.get("args") or {}))
         elif part.get("thought") is True:
-            self._reasoning.append(string(part.get("text")))
+            self._kept.add(self._reasoning, string(part.get("text")))
         else:
-            self._text.append(string(part.get("text")))
+            self._kept.add(self._text, string(part.get("text")))
 
 
 class ObjectReader:

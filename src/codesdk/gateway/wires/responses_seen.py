@@ -10,6 +10,7 @@ import msgspec
 
 from codesdk.gateway.wires.exchange import Call, Seen, Tokens
 from codesdk.gateway.wires.fields import count, decode_json, input_of, items, mapping, string
+from codesdk.gateway.wires.keeping import CALL_BYTES, Kept
 from codesdk.gateway.wires.openai_terms import error_text
 from codesdk.gateway.wires.responses_tools import joined
 from codesdk.gateway.wires.sse import EventReader
@@ -41,7 +42,7 @@ class _Item:
         self.unfinished = 0  # characters of a call's input
 
     @classmethod
-    def of(cls, fields: dict[str, Any]) -> "_Item":
+    def of(cls, fields: dict[str, Any], kept: Kept) -> "_Item":
         """Return a finished item."""
         item = cls()
         kind = string(fields.get("type"))
@@ -53,7 +54,7 @@ class _Item:
         for part in (*items(fields.get("summary")), *items(fields.get("content"))):
             holds, key = _PARTS.get(string(mapping(part).get("type")), ("", ""))
             if holds:
-                item.texts[holds].append(string(mapping(part).get(key)))
+                kept.add(item.texts[holds], string(mapping(part).get(key)))
         return item
 
 
@@ -63,6 +64,7 @@ class ResponsesDecoder:
     def __init__(self) -> None:
         self._reader = EventReader()
         self._items: dict[int, _Item] = {}
+        self._kept = Kept()
         self._seen = Seen()
         self._status = ""
         self._reason = ""
@@ -97,24 +99,33 @@ class ResponsesDecoder:
             calls=calls,
             refusal=refusal,
             stop_reason=stop_reason,
-            unfinished=sum(item.unfinished for item in found),
+            unfinished=self._kept.beyond + sum(item.unfinished for item in found),
         )
 
     def _take(self, event: dict[str, Any]) -> None:
         kind = string(event.get("type"))
         index = count(event.get("output_index"))
         if (holds := _DELTAS.get(kind)) is not None:
-            self._items.setdefault(index, _Item()).texts[holds].append(string(event.get("delta")))
+            if item := self._item(index):
+                self._kept.add(item.texts[holds], string(event.get("delta")))
         elif kind in _INPUTS:
-            self._items.setdefault(index, _Item()).unfinished += len(string(event.get("delta")))
+            if item := self._item(index):
+                item.unfinished += len(string(event.get("delta")))
         elif kind == "response.output_item.done":
-            self._items[index] = _Item.of(mapping(event.get("item")))
+            if self._kept.room_for(CALL_BYTES):
+                self._items[index] = _Item.of(mapping(event.get("item")), self._kept)
         elif kind == "error" or event.get("error"):
             self._seen.error = error_text(event)
         elif event.get("response"):
             self._take_response(mapping(event["response"]))
             if kind in _FINAL:
                 self._take_final(mapping(event["response"]))
+
+    def _item(self, index: int) -> _Item | None:
+        """Return an item, made if need be; None if there is no room for one more."""
+        if index not in self._items and self._kept.room_for(CALL_BYTES):
+            self._items[index] = _Item()
+        return self._items.get(index)
 
     def _take_response(self, response: dict[str, Any]) -> None:
         self._seen.model = string(response.get("model")) or self._seen.model
@@ -128,7 +139,8 @@ class ResponsesDecoder:
         self._reason = string(mapping(response.get("incomplete_details")).get("reason"))
         output = items(response.get("output"))
         if output:  # some servers leave it empty although items were streamed
-            self._items = {index: _Item.of(mapping(item)) for index, item in enumerate(output)}
+            self._kept = Kept()  # it replaces all that was kept, and was bounded as an event
+            self._items = {index: _Item.of(mapping(item), self._kept) for index, item in enumerate(output)}
 
     def _stop_reason(self, has_calls: bool, has_refusal: bool) -> str | None:
         if self._status == "incomplete":

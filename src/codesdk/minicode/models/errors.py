@@ -33,6 +33,8 @@ _KINDS: tuple[tuple[type[Exception], ErrorCode, bool, str], ...] = (
 )
 """By kind, the special before the general. All else may be gone the next time."""
 _LATER = "Try again."
+_SEARCHED = 4096
+"""How much of a provider's message is looked at: a message has any length, and the search goes back and forth."""
 _TOO_LONG = re.compile(
     r"context.?length|context window|prompt is too long|too many tokens|maximum context|token count .*exceeds|input is too long",
     re.IGNORECASE,
@@ -80,7 +82,7 @@ def filtered(settings: ModelSettings, why: str) -> CodeSDKError:
 
 
 def _kind(error: Exception, said: str, status: Any) -> tuple[ErrorCode, bool, str]:
-    if status == 413 or (status == 400 and _TOO_LONG.search(said)):
+    if status == 413 or (status == 400 and _TOO_LONG.search(said, 0, _SEARCHED)):
         return "CONTEXT_TOO_LARGE", False, COMPACT
     for kind, code, retryable, advice in _KINDS:
         if isinstance(error, kind):
@@ -129,5 +131,5 @@ def _details(error: Exception) -> dict[str, Any]:
 
 
 def _short(text: str) -> str:
-    plain = " ".join(text.split())
+    plain = " ".join(text[:_SEARCHED].split())
     return (plain if len(plain) <= _LONGEST else f"{plain[:_LONGEST]}…").rstrip(". ")

@@ -92,7 +92,7 @@ class ScriptedRuntime:
         if isinstance(given, str):
             script = await asyncio.to_thread(_load, task.env.workspace, given)
         elif isinstance(given, dict):
-            script = parse_object(given, 'runtime_config["script"]')
+            script = await asyncio.to_thread(parse_object, given, 'runtime_config["script"]')
         else:
             raise InvalidRequest(
                 'The scripted runtime needs a script: give runtime_config["script"] the path of a script file'
