@@ -146,9 +146,16 @@ class Session:
         )
         await self.service.execute(action, key=idempotency_key)
 
-    async def answer(self, approval_id: str, text: str, *, idempotency_key: str | None = None) -> None:
+    async def answer(
+        self,
+        approval_id: str,
+        text: str,
+        *,
+        task_id: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> None:
         """Answer a question with text. The first answer counts; to decline a question, `deny` it."""
-        action = act.AnswerQuestion(session_id=self.id, approval_id=approval_id, text=text)
+        action = act.AnswerQuestion(session_id=self.id, approval_id=approval_id, text=text, task_id=task_id)
         await self.service.execute(action, key=idempotency_key)
 
     async def grants(self) -> list[Grant]:
@@ -441,9 +448,14 @@ class Task:
         attempt: int | None = None,
         input_hash: str | None = None,
     ) -> None:
-        """Let a waiting tool call run; with scope `session`, this tool is not asked about again."""
+        """Let a waiting tool call of the task run; with scope `session`, this tool is not asked about again."""
         await self.session.approve(
-            tool_call_id, reason=reason, scope=scope, attempt=attempt, input_hash=input_hash
+            tool_call_id,
+            reason=reason,
+            scope=scope,
+            task_id=self.id,
+            attempt=attempt,
+            input_hash=input_hash,
         )
 
     async def deny(
@@ -454,12 +466,12 @@ class Task:
         attempt: int | None = None,
         input_hash: str | None = None,
     ) -> None:
-        """Refuse a waiting tool call. The reason is told to the model."""
-        await self.session.deny(tool_call_id, reason, attempt=attempt, input_hash=input_hash)
+        """Refuse a waiting tool call of the task. The reason is told to the model."""
+        await self.session.deny(tool_call_id, reason, task_id=self.id, attempt=attempt, input_hash=input_hash)
 
     async def answer(self, approval_id: str, text: str) -> None:
         """Answer a question that the task asks. The first answer counts."""
-        await self.session.answer(approval_id, text)
+        await self.session.answer(approval_id, text, task_id=self.id)
 
     async def stop(self, reason: str = "stopped by the user") -> None:
         """Ask the task to end; `result` waits for it."""

@@ -372,9 +372,13 @@ class SyncSession:
             )
         )
 
-    def answer(self, approval_id: str, text: str, *, idempotency_key: str | None = None) -> None:
+    def answer(
+        self, approval_id: str, text: str, *, task_id: str | None = None, idempotency_key: str | None = None
+    ) -> None:
         """Answer a question with text. The first answer counts; to decline a question, `deny` it."""
-        self._loop.wait(self._inner.answer(approval_id, text, idempotency_key=idempotency_key))
+        self._loop.wait(
+            self._inner.answer(approval_id, text, task_id=task_id, idempotency_key=idempotency_key)
+        )
 
     def grants(self) -> list[Grant]:
         """Return what was approved for the whole session."""
@@ -603,7 +607,7 @@ class SyncTask:
         attempt: int | None = None,
         input_hash: str | None = None,
     ) -> None:
-        """Let a waiting tool call run; with scope `session`, this tool is not asked about again."""
+        """Let a waiting tool call of the task run; with scope `session`, this tool is not asked about again."""
         self._loop.wait(
             self._inner.approve(
                 tool_call_id, reason=reason, scope=scope, attempt=attempt, input_hash=input_hash
@@ -618,7 +622,7 @@ class SyncTask:
         attempt: int | None = None,
         input_hash: str | None = None,
     ) -> None:
-        """Refuse a waiting tool call. The reason is told to the model."""
+        """Refuse a waiting tool call of the task. The reason is told to the model."""
         self._loop.wait(self._inner.deny(tool_call_id, reason, attempt=attempt, input_hash=input_hash))
 
     def answer(self, approval_id: str, text: str) -> None:

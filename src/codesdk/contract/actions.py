@@ -227,7 +227,10 @@ class DenyCall(Action[None], frozen=True, kw_only=True, tag="deny"):
 
 
 class AnswerQuestion(Action[None], frozen=True, kw_only=True, tag="answer"):
-    """Answer a question with text. The first answer counts. To decline one, deny it."""
+    """Answer a question with text. The first answer counts. To decline one, deny it.
+
+    With a `task_id`, it is refused unless that task asks.
+    """
 
     needs: ClassVar[TokenScope] = "approve"
     route: ClassVar[str] = "POST /v1/sessions/{session_id}/questions/{approval_id}/answer"
@@ -235,6 +238,7 @@ class AnswerQuestion(Action[None], frozen=True, kw_only=True, tag="answer"):
     session_id: str
     approval_id: str
     text: str
+    task_id: str | None = None
 
 
 class RevokeGrant(Action[None], frozen=True, kw_only=True, tag="revoke"):
