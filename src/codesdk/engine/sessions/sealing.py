@@ -62,7 +62,7 @@ async def unseal(store: EquipmentStore, session_id: str) -> Equipment:
     body = data[_HASH_BYTES:]
     # A flipped bit in a secret would otherwise go unnoticed until the secret is in the log.
     if data[:_HASH_BYTES] != _hash(session_id, body):
-        raise StorageFailure(f"the sealed equipment of session {session_id} is damaged; equip it again")
+        raise StorageFailure(f"The sealed equipment of session {session_id} is damaged. Equip it again.")
     return msgspec.msgpack.decode(body, type=Equipment)
 
 

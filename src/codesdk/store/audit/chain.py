@@ -158,7 +158,9 @@ def read_key(root: Path) -> bytes | None:
     except (FileNotFoundError, ValueError):
         return None
     except OSError as error:
-        raise StorageFailure(f"the audit's key in {root} cannot be read: {error.strerror}") from error
+        raise StorageFailure(
+            f"The audit's key in {root} cannot be read: {error.strerror}. Look at its permissions."
+        ) from error
 
 
 def make_key(root: Path) -> bytes:

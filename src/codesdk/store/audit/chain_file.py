@@ -90,7 +90,7 @@ class ChainFile:
         after = _last_of(oldest[-1].path)
         if after is None:
             raise StorageFailure(
-                f"the last line of {oldest[-1].path.name} is damaged, so its segment is kept"
+                f"The last line of {oldest[-1].path.name} is damaged, so its segment is kept. Verify the audit."
             )
         names = [segment.path.name for segment in oldest]
         entry = storage_entry(

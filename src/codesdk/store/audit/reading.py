@@ -71,7 +71,9 @@ def lines_of(path: Path) -> Iterator[bytes]:
     except FileNotFoundError:
         return  # old records were removed meanwhile
     except OSError as error:
-        raise StorageFailure(f"the audit cannot be read: {path.name}: {error.strerror}") from error
+        raise StorageFailure(
+            f"The audit cannot be read: {path.name}: {error.strerror}. Look at the disk and its permissions."
+        ) from error
 
 
 def _from(found: Sequence[Segment], after: int) -> Sequence[Segment]:
