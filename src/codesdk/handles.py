@@ -163,7 +163,7 @@ class Session:
         return await self.service.grants(self.id)
 
     async def revoke(self, tool: str, *, idempotency_key: str | None = None) -> None:
-        """Ask about a tool again that was approved for the session."""
+        """Take back the approval of a tool for the session: ask about it again."""
         await self.service.execute(act.RevokeGrant(session_id=self.id, tool=tool), key=idempotency_key)
 
     async def stop(
@@ -642,7 +642,7 @@ class Handles:
         return await self.service.execute(act.CancelJob(job_id=job_id))
 
     async def retry_job(self, job_id: str) -> JobRow:
-        """Run a job now that waits, failed or was canceled, with all its attempts."""
+        """Run a waiting, failed or canceled job now, with all its attempts."""
         return await self.service.execute(act.RetryJob(job_id=job_id))
 
     def _playable(self, plays: "Source | None") -> tuple[dict[str, Any] | None, GatewayMode | None]:

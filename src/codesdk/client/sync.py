@@ -203,7 +203,7 @@ class SyncClient:
         return self._loop.wait(self._inner.cancel_job(job_id))
 
     def retry_job(self, job_id: str) -> JobRow:
-        """Run a job now that waits, failed or was canceled, with all its attempts."""
+        """Run a waiting, failed or canceled job now, with all its attempts."""
         return self._loop.wait(self._inner.retry_job(job_id))
 
     def runtimes(self) -> list[api.RuntimeInfo]:
@@ -227,7 +227,7 @@ class SyncClient:
         return self._loop.wait(self._inner.answer_login(login_id, text))
 
     def cancel_login(self, login_id: str) -> None:
-        """Give a login up."""
+        """Cancel a login."""
         self._loop.wait(self._inner.cancel_login(login_id))
 
     def extensions(self) -> api.ExtensionPage:
@@ -385,7 +385,7 @@ class SyncSession:
         return self._loop.wait(self._inner.grants())
 
     def revoke(self, tool: str, *, idempotency_key: str | None = None) -> None:
-        """Ask about a tool again that was approved for the session."""
+        """Take back the approval of a tool for the session: ask about it again."""
         self._loop.wait(self._inner.revoke(tool, idempotency_key=idempotency_key))
 
     def stop(

@@ -372,7 +372,7 @@ class CancelJob(Action[JobRow], frozen=True, kw_only=True, tag="cancel_job"):
 
 
 class RetryJob(Action[JobRow], frozen=True, kw_only=True, tag="retry_job"):
-    """Run a job now that waits, failed or was canceled, with all its attempts."""
+    """Run a waiting, failed or canceled job now, with all its attempts."""
 
     route: ClassVar[str] = "POST /v1/jobs/{job_id}/retry"
     lasts: ClassVar[bool] = False

@@ -331,7 +331,7 @@ def _query(operation: Operation, given: bytes) -> Any:
         found = msgspec.convert(values, type=operation.query, strict=False)
         # The text `null` is read as nothing at all, and so as no filter.
         if unsaid := [name for name in values if getattr(found, name) is None]:
-            raise InvalidRequest(f"Invalid query: {unsaid[0]}: null is no value. Leave it out.")
+            raise InvalidRequest(f"Invalid query: {unsaid[0]}: null is not a value. Leave the parameter out.")
         return found
     except msgspec.ValidationError as error:
         raise InvalidRequest(f"Invalid query: {explain(error, operation.query)}.") from None

@@ -232,7 +232,7 @@ def _decision(wanted: _Decide, origin: Origin) -> Action[Any]:
 def _supplement(wanted: _Upsert, origin: Origin) -> Action[Any]:
     # Each is an event of its own, so an extension that answered those with more of them would never come to an end.
     if "supplement_id" in origin.data:
-        raise InvalidRequest("A supplement is no occasion for another one.")
+        raise InvalidRequest("A supplement cannot be answered with another one.")
     return act.SupplementTranscript(
         session_id=origin.session_id,
         supplement_id=wanted.id,

@@ -1,4 +1,4 @@
-"""A path to one open data directory: database, blobs, undo content, equipment, runtimes' state, audit, control socket.
+"""Opens a data directory: database, blobs, undo content, equipment, runtimes' state, audit, control socket.
 
 A lock admits one writer. Any number of readers may open the directory beside it.
 """

@@ -1,4 +1,4 @@
-"""Row structs to their stored JSON bytes and back. All stores use this form, so all return the same rows.
+"""Encodes row structs as stored JSON and decodes them. All stores use this form, so all return the same rows.
 
 Written strictly, read leniently: fields that a newer version added are ignored.
 """

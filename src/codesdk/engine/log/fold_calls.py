@@ -1,4 +1,4 @@
-"""Tool-call and approval events to changes of a session's state and rows. The other half of `fold`."""
+"""Applies tool-call and approval events to a session's state and rows. The other half of `fold`."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Actions to calls on sessions: the only way to change one.
+"""Carries out actions on sessions: the only way to change one.
 
 Access, the operator's permits and idempotency are checked here, once for all actions and callers;
 `LiveSession` decides what an action does. Each handler returns the action's result and has already stored it
@@ -332,7 +332,7 @@ class SessionActions:
 
     async def _answer_question(self, action: act.AnswerQuestion, caller: Caller, key: KeyRow | None) -> None:
         if caller.actor.kind == "extension":
-            raise Forbidden("A question in words is for people, not for an extension.")
+            raise Forbidden("Only people answer questions in words, not extensions.")
         live = await self._acquire(action.session_id, caller)
         await live.answer_question(
             action.approval_id, action.text, by=caller.actor, task_id=action.task_id, key=key
@@ -454,7 +454,7 @@ def _check_extension(live: LiveSession, action: act.ApproveCall | act.DenyCall) 
     others = (*state.budget_questions, *state.server_questions, *(one.tool_call_id for one in state.carried))
     if wide or asked in others:
         raise Forbidden(
-            "An extension answers for one call while it waits: not for the session, and no other question."
+            "An extension may answer for one waiting call only: not for the session, and no other question."
         )
 
 

@@ -1,4 +1,4 @@
-"""Equipment to sealed bytes beside the log and back, and what a session in memory holds of it.
+"""Seals equipment beside the log and reads it back; also what a session in memory holds of it.
 
 The log only names the kinds of equipment that a session has (`sealed`), so that what is missing can be said.
 """

@@ -135,7 +135,7 @@ class LiveSession:
             )
         if run.writes_summary:
             raise Conflict(
-                f"Task {run.task_id} sums up the conversation and takes no input; queue a task instead."
+                f"Task {run.task_id} is summarizing the conversation and takes no input. Queue a task instead."
             )
         messages = await take_messages(self.scope, messages, self.resources.capabilities)
         row = await self.task_row(run.task_id)
@@ -320,7 +320,7 @@ class LiveSession:
             )
         found, before = self._find_runtime(runtime), state.runtime_name
         if found.name == before:
-            raise InvalidRequest(f"Session {self.session_id} is a session of {before} already.")
+            raise InvalidRequest(f"Session {self.session_id} runs on {before} already. Name another runtime.")
         check_fit(found, state.config.native_tools, self.scope.settings.implicit_sources)
         config = self.scope.settings.runtime_config
         left = _options_for(found, self.scope, runtime_config)

@@ -1,4 +1,4 @@
-"""`ChainFile`: entries to lines at the end of the last segment, and a signed head.
+"""`ChainFile` appends entries to the last segment, and signs a head.
 
 Blocking; `trail` uses it in one thread. A crash leaves at most a torn last line, which is cut off at the next
 start and recorded. A chain that was changed meanwhile goes on from its signed head, so that the gap stays

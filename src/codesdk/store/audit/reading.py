@@ -1,4 +1,4 @@
-"""Segment files to records, by number, principal, session and category; works beside a live writer.
+"""Reads records from segment files, by number, principal, session and category; works beside a live writer.
 
 Does not check the chain: `verify` does. A line that is not a record is skipped.
 """

@@ -1,4 +1,4 @@
-"""`Audit`: what happened to one hash-chained record, written by its own thread.
+"""`Audit` keeps one hash-chained record of what happened, written by its own thread.
 
 A durable `Subscriber` of the engine: it takes events page by page and records each once, whatever crashes
 when. What is not an event (HTTP requests, a log that could not be written) is noted through a bounded queue,

@@ -1,4 +1,4 @@
-"""A path to an open SQLite connection, for the one writer or a reader beside it; SQLite's errors to ours."""
+"""Opens SQLite connections, for the one writer or a reader beside it, and explains SQLite's errors."""
 
 import os
 import sqlite3
