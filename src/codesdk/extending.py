@@ -120,20 +120,24 @@ class Extending:
         except CodeSDKError as error:  # the session is gone, or the event came twice
             _log.info("%s got no answer: %s", suggest_id, error.message)
 
-    def _note(self, extension: str, origin: Origin, result: ActionResult) -> None:
+    async def _note(self, extension: str, origin: Origin, result: ActionResult) -> None:
         if self._audit is None:
             return
+        # The audit knows the engine's secrets, not the session's, and an extension may have put those anywhere.
+        words = [result.action_type, result.request_id, result.message]
+        try:
+            action_type, request_id, message = await self._redact(origin.session_id, words)
+        except CodeSDKError:
+            action_type, request_id, message = "unknown", None, None  # nor does anybody know them now
         what = {
             "session_id": origin.session_id,
             "seq": origin.seq,
             "task_id": origin.task_id,
             "event_type": result.event_type,
-            "request_id": result.request_id,
+            "request_id": request_id,
         }
         self._audit.note(
-            extension_entry(
-                origin.principal, extension, result.action_type, result.status, what, result.message
-            )
+            extension_entry(origin.principal, extension, action_type, result.status, what, message)
         )
 
 

@@ -153,9 +153,16 @@ class Session:
         )
         await self.service.execute(action, key=idempotency_key)
 
-    async def answer(self, approval_id: str, text: str, *, idempotency_key: str | None = None) -> None:
+    async def answer(
+        self,
+        approval_id: str,
+        text: str,
+        *,
+        task_id: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> None:
         """Answer a question with text. The first answer counts; to decline a question, `deny` it."""
-        action = act.AnswerQuestion(session_id=self.id, approval_id=approval_id, text=text)
+        action = act.AnswerQuestion(session_id=self.id, approval_id=approval_id, text=text, task_id=task_id)
         await self.service.execute(action, key=idempotency_key)
 
     async def grants(self) -> list[Grant]:
@@ -163,7 +170,7 @@ class Session:
         return await self.service.grants(self.id)
 
     async def revoke(self, tool: str, *, idempotency_key: str | None = None) -> None:
-        """Ask about a tool again that was approved for the session."""
+        """Take back the approval of a tool for the session: ask about it again."""
         await self.service.execute(act.RevokeGrant(session_id=self.id, tool=tool), key=idempotency_key)
 
     async def stop(
@@ -449,9 +456,14 @@ class Task:
         attempt: int | None = None,
         input_hash: str | None = None,
     ) -> None:
-        """Let a waiting tool call run; with scope `session`, this tool is not asked about again."""
+        """Let a waiting tool call of the task run; with scope `session`, this tool is not asked about again."""
         await self.session.approve(
-            tool_call_id, reason=reason, scope=scope, attempt=attempt, input_hash=input_hash
+            tool_call_id,
+            reason=reason,
+            scope=scope,
+            task_id=self.id,
+            attempt=attempt,
+            input_hash=input_hash,
         )
 
     async def deny(
@@ -462,12 +474,12 @@ class Task:
         attempt: int | None = None,
         input_hash: str | None = None,
     ) -> None:
-        """Refuse a waiting tool call. The reason is told to the model."""
-        await self.session.deny(tool_call_id, reason, attempt=attempt, input_hash=input_hash)
+        """Refuse a waiting tool call of the task. The reason is told to the model."""
+        await self.session.deny(tool_call_id, reason, task_id=self.id, attempt=attempt, input_hash=input_hash)
 
     async def answer(self, approval_id: str, text: str) -> None:
         """Answer a question that the task asks. The first answer counts."""
-        await self.session.answer(approval_id, text)
+        await self.session.answer(approval_id, text, task_id=self.id)
 
     async def stop(self, reason: str = "stopped by the user") -> None:
         """Ask the task to end; `result` waits for it."""
@@ -644,7 +656,7 @@ class Handles:
         return await self.service.execute(act.CancelJob(job_id=job_id))
 
     async def retry_job(self, job_id: str) -> JobRow:
-        """Run a job now that waits, failed or was canceled, with all its attempts."""
+        """Run a waiting, failed or canceled job now, with all its attempts."""
         return await self.service.execute(act.RetryJob(job_id=job_id))
 
     def _playable(self, plays: "Source | None") -> tuple[dict[str, Any] | None, GatewayMode | None]:

@@ -84,7 +84,7 @@ def test_a_directory_without_data_is_not_found_and_not_made(shell: Shell):
     ):
         ran = shell.codesdk(*args, CODESDK_DATA_DIR="elsewhere")
         assert (ran.code, ran.out) == (3, "")
-        assert "there is no CodeSDK data in elsewhere" in ran.err
+        assert "There is no CodeSDK data in elsewhere" in ran.err
     assert not (shell.home / "elsewhere").exists()
 
 

@@ -60,7 +60,7 @@ def test_nobody_takes_the_directory_when_its_lock_was_deleted(tmp_path: Path):
         argv = [sys.executable, "-m", "codesdk.cli.codesdkd", "--data-dir", str(running.data_dir)]
         second = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=20)
         assert second.stdout == ""
-        assert f"the data directory {running.data_dir} is in use by another process" in second.stderr
+        assert f"The data directory {running.data_dir} is in use by another process" in second.stderr
         running.run(session)
 
 

@@ -54,7 +54,7 @@ def test_a_daemon_does_not_begin_on_a_read_only_disk(disk: Path):
         [sys.executable, "-m", "codesdk.cli.codesdkd", *argv], capture_output=True, text=True, check=False
     )
     assert begun.stdout == ""
-    assert f"cannot write in the data directory {disk / 'data'}" in begun.stderr
+    assert f"The data directory {disk / 'data'} cannot be written" in begun.stderr
     checked = subprocess.run(
         [sys.executable, "-m", "codesdk.cli.main", *argv, "verify", "--all"],
         capture_output=True,

@@ -1,5 +1,6 @@
 """docs/architecture.md and CONTRIBUTING.md: the rooms are those on disk, in the rows of import-linter, and the counts are what is counted."""
 
+import ast
 import importlib
 import re
 import tomllib
@@ -75,15 +76,49 @@ def test_contributing_has_the_same_rows():
     assert found == [set(re.findall(r"\w+", re.sub(r"\(.*?\)", "", layer))) for layer in LAYERS]
 
 
+WALKED = "\n".join(re.findall(r"```\n(.*?)```", PAGE.partition("## A delta")[2], re.DOTALL))
+STEP = re.compile(
+    r"^ +([a-z_]+(?:/[a-zA-Z_]+)*)(?:, [a-z_]+)? +([a-z_]+)(?=[:;,]| →| \(| or | {2}|$)", re.MULTILINE
+)
+"""A line of a walk that names a module and what is called there."""
+
+
+def test_from_the_package_itself_modules_import_its_version_and_whole_rooms_only():
+    taken = {
+        alias.name
+        for path in ROOT.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and node.module == "codesdk"
+        for alias in node.names
+    }
+    assert taken <= {"__version__"} | on_disk()
+
+
 def test_every_module_on_a_walk_exists():
     modules = {path.relative_to(ROOT).with_suffix("").as_posix() for path in ROOT.rglob("*.py")}
     places = modules | {str(Path(module).parent) for module in modules}
-    walked = re.findall(r"```\n(.*?)```", PAGE.partition("## A delta")[2], re.DOTALL)
-    named = set(re.findall(r"(?<![\w/.])[a-z_]+(?:/[a-z_]+)+(?![\w/]|\.sock)", "\n".join(walked)))
+    named = set(re.findall(r"(?<![\w/.])[a-z_]+(?:/[a-z_]+)+(?![\w/]|\.sock)", WALKED))
     assert len(named) > 60
     assert not {
         one for one in named if not any(place == one or place.endswith(f"/{one}") for place in places)
     } - {"codesdk/prices", "tools/call"}  # the former from above, the latter a method of MCP
+
+
+def functions_in(place: str) -> set[str]:
+    """Return the functions of a module, or of all modules of a package, by the end of its path."""
+    found: set[str] = set()
+    for path in ROOT.rglob("*.py"):
+        module = path.relative_to(ROOT).with_suffix("")
+        if any(f"/{one}".endswith(f"/{place}") for one in (module, module.parent)):
+            nodes = ast.walk(ast.parse(path.read_text()))
+            found |= {one.name for one in nodes if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)}
+    return found
+
+
+def test_what_is_called_on_a_walk_is_in_that_module():
+    steps = [(place.removesuffix("/FORMAT"), name) for place, name in STEP.findall(WALKED)]
+    assert len(steps) > 55
+    assert [step for step in steps if step[1] not in functions_in(step[0])] == [("beside", "it")]
 
 
 @pytest.mark.slow

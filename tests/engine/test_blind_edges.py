@@ -25,14 +25,17 @@ from tests.engine.test_redaction_in_engine import (
     leaks,
     leaky,
 )
+from tests.extensions.jobs_rig import Watched
+from tests.extensions.rig import Extensions
 from tests.stored import stored
 
 from codesdk import CodeSDK, Session, SessionSettings, TaskFailure
 from codesdk.contract.models import ExactInput, ExactPart, ModelAnswered, ModelAsked, Tokens
 from codesdk.contract.runtime import RuntimeItem
+from codesdk.contract.tools import ANSWER_TOOL
 from codesdk.engine.sessions.scope import SessionScope
 from codesdk.redaction import Redactor, StreamRedactor
-from codesdk.testing.fakes import FakeRuntime, FakeTask, call
+from codesdk.testing.fakes import FakeRuntime, FakeTask, call, done
 
 WHOLE = 100_000
 
@@ -67,7 +70,12 @@ class Blind(Redactor):
 @pytest.fixture
 def blind(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take the redactor away from all who redact before something is stored, and from the bundle."""
+
+    async def nothing(sdk: CodeSDK, session_id: str) -> Redactor:
+        return Blind(SECRETS)
+
     monkeypatch.setattr(SessionScope, "redactor", property(lambda scope: Blind(SECRETS)))
+    monkeypatch.setattr(CodeSDK, "_redactor_of", nothing)
 
 
 async def leak_models(sdk: CodeSDK, session: Session) -> None:
@@ -151,6 +159,83 @@ async def test_no_secret_is_stored_or_shown_if_every_edge_is_blind(
     told = [record.getMessage() for record in caplog.records if record.name == "codesdk.redaction"]
     assert any("tool.call.completed" in line for line in told)
     assert leaks("\n".join(told).encode()) == []
+
+
+TELLING = f"""
+SAID = {BOTH!r}
+async def asked(event, tools):
+    await tools.enqueue_job({{"type": "mail", "payload": {{"to": SAID, SAID: [SAID]}}}})
+    return {{"message": SAID, "more": {{SAID: SAID}}}}
+def refused(event, tools):
+    request = {{"kind": "action_request", "action_type": SAID, "request_id": SAID, "payload": {{}}}}
+    return {{**request, "message": SAID}}
+def broken(event, tools):
+    raise ValueError(SAID)
+def remarks(event, tools):
+    payload = {{"id": "hint", "text": SAID, "data": {{SAID: SAID}}}}
+    return {{"kind": "action_request", "action_type": "transcript.upsert", "request_id": SAID, "payload": payload}}
+def mail(event, tools):
+    raise OSError(SAID)
+def register(registry):
+    for handler in (asked, refused, broken, remarks):
+        registry.on("suggest_request.requested", handler)
+    registry.job("mail", mail, attempts=1)
+"""
+"""An extension that says the secrets in every way that it has."""
+
+
+async def answering(task: FakeTask) -> AsyncIterator[RuntimeItem]:
+    """Owe a result, and have the secrets in it."""
+    yield call(ANSWER_TOOL, {"said": BOTH, "more": [BOTH]}, "c1")
+    await task.reply("c1")
+    yield done()
+
+
+@pytest.mark.usefixtures("blind")
+@pytest.mark.parametrize("scope", ["engine", "session"])
+async def test_nothing_that_is_put_beside_a_task_holds_a_secret_if_every_edge_is_blind(
+    tmp_path: Path, scope: str
+):
+    ext = Extensions(tmp_path / "extensions")
+    acts = ["queue.enqueue", "transcript.upsert"]
+    ext.write("helper", TELLING, events=["suggest_request.requested"], actions=acts)
+    own: Any = {"secrets": SECRETS} if scope == "engine" else {}
+    async with CodeSDK.open(
+        tmp_path / "data", runtimes={"fake": FakeRuntime(answering)}, extensions=ext.options(), **own
+    ) as sdk:
+        watched = Watched(sdk)
+        session = await sdk.create_session(
+            runtime="fake", workspace=tmp_path, secrets=() if scope == "engine" else SECRETS
+        )
+        schema = {"type": "object", "properties": {"said": {"type": "string"}}}
+        task = await session.start("Go.", output_schema=schema)
+        result = await task.result()
+        assert result.data is not None
+        # Each with a key: what is kept under it is the result as it was shown.
+        await session.set(values={"said": BOTH, "more": {BOTH: BOTH}}, idempotency_key="set")
+        put = await session.supplement("mine", BOTH, data={BOTH: BOTH}, idempotency_key="put")
+        suggested = await session.suggest(BOTH, idempotency_key="ask")
+        assert [one.kind for one in suggested] == [
+            "handler_result",
+            "action_result",
+            "handler_error",
+            "action_result",
+        ]
+        (job,) = await watched.ended()
+        assert job.state == "failed"
+        row = await session.info()
+        shown = [result, put, suggested, row, await session.supplements(), await sdk.job(job.job_id)]
+        assert sdk.audit is not None
+        audited = await sdk.audit.read()
+        assert [one.outcome for one in audited if one.action.startswith("extension.")] == [
+            "performed",
+            "forbidden",
+            "performed",
+        ]
+        shown.append(audited)
+        assert leaks(msgspec.json.encode(shown)) == []
+    files = stored(tmp_path / "data")
+    assert {name: found for name, data in files.items() if (found := leaks(data))} == {}
 
 
 @pytest.mark.usefixtures("blind")

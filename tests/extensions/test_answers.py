@@ -114,7 +114,7 @@ async def test_an_extension_cannot_grant_answer_in_words_or_raise_a_budget(ext: 
                 words = AnswerQuestion(
                     session_id=session.id, approval_id=event.payload.approval_id, text="yes"
                 )
-                with pytest.raises(Forbidden, match="for people"):
+                with pytest.raises(Forbidden, match="Only people answer"):
                     await sdk.engine.execute(words, extension)
                 await task.deny(call)
         assert await session.grants() == []

@@ -319,6 +319,26 @@ async def test_no_secret_of_the_session_is_stored_with_a_job(ext: Extensions, tm
     assert b"canary-7413" not in (tmp_path / "data" / "codesdk.db").read_bytes()
 
 
+async def test_an_identity_is_that_of_what_is_stored_and_no_hash_of_a_secret(ext: Extensions, tmp_path: Path):
+    source = """
+async def handle(event, tools):
+    for one in ("canary-7413", "canary-9961"):
+        found = await tools.enqueue_job({"type": "mail", "payload": {"password": one}})
+    return found
+def register(registry):
+    registry.on("turn.completed", handle)
+    registry.job("mail", lambda event, tools: None)
+"""
+    ext.write("helper", source, actions=ACTIONS)
+    async with extended(ext, tmp_path, TALK) as sdk:
+        emitted = Emitted(sdk)
+        await run(sdk, tmp_path, secrets=["canary-7413", "canary-9961"])
+        (result,) = emitted.of("turn.completed")
+        assert isinstance(result, EnqueueResult)
+        assert result.status == "already_queued"
+        assert len(await sdk.jobs()) == 1
+
+
 async def test_the_tools_of_a_job_are_dead_once_it_has_ended(
     ext: Extensions, tmp_path: Path, seen: list[Any]
 ):

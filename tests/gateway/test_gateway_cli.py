@@ -251,7 +251,7 @@ def test_a_key_that_is_too_short_to_be_one_is_refused_without_being_shown(tmp_pa
         check=False,
     )
     assert (done.returncode, done.stdout) == (2, "")
-    assert "a secret must have at least 4 characters" in done.stderr
+    assert "A secret must have at least 4 characters" in done.stderr
     assert "xyz" not in done.stderr
 
 

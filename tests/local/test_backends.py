@@ -76,7 +76,7 @@ async def test_a_data_directory_opens_on_a_backend_that_one_line_adds(toy: str, 
 
 
 async def test_an_empty_directory_has_nothing_to_read_whatever_the_backend(toy: str, tmp_path: Path):
-    with pytest.raises(NotFound, match="there is no CodeSDK data"):
+    with pytest.raises(NotFound, match="There is no CodeSDK data"):
         await DataDir.open_reader(tmp_path, backend=toy)
 
 

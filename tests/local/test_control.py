@@ -220,7 +220,7 @@ async def test_an_answer_to_another_attempt_or_input_is_a_conflict_and_decides_n
             {"input_hash": "sha256:" + "0" * 64},
             {"input_hash": ""},
         ):
-            with pytest.raises(Conflict, match="Look again"):
+            with pytest.raises(Conflict, match="Read the question again"):
                 await send(tmp_path / "data", msgspec.structs.replace(right, **wrong))
         await send(tmp_path / "data", right)
         await send(tmp_path / "data", right)  # the same answer again is no error

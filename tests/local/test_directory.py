@@ -140,7 +140,7 @@ async def test_a_failure_to_open_gives_the_lock_back(tmp_path: Path):
 
 
 async def test_a_reader_needs_something_to_read(tmp_path: Path):
-    with pytest.raises(NotFound, match=r"no CodeSDK data in .*; check the path"):
+    with pytest.raises(NotFound, match=r"no CodeSDK data in .*\. Check the path"):
         await DataDir.open_reader(tmp_path / "nowhere")
     assert names(tmp_path) == []
 
@@ -212,13 +212,13 @@ async def main():
 asyncio.run(main())
 """
     found = run_without_rights(code, public / name)
-    assert found.startswith("StorageFailure cannot write in the data directory")
+    assert found.startswith("StorageFailure The data directory")
     assert "Permission denied" in found
 
 
 async def test_a_path_through_a_file_is_a_clear_failure(tmp_path: Path):
     write(tmp_path / "file", b"")
-    with pytest.raises(StorageFailure, match="cannot write in the data directory"):
+    with pytest.raises(StorageFailure, match=r"The data directory .* cannot be written"):
         await DataDir.open_writer(tmp_path / "file" / "data")
 
 

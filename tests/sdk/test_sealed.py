@@ -263,6 +263,6 @@ async def test_a_session_that_cannot_be_sealed_is_not_created(tmp_path: Path):
     data = tmp_path / "data"
     async with CodeSDK.open(data, runtimes=talker()) as sdk:
         (data / "equipment").write_text("in the way")
-        with pytest.raises(StorageFailure, match="cannot seal"):
+        with pytest.raises(StorageFailure, match="cannot be sealed"):
             await sdk.create_session(runtime="fake", workspace=tmp_path, secrets=[SECRET])
         assert (await sdk.sessions(), sdk.engine.open_sessions) == ([], 0)

@@ -190,9 +190,9 @@ async def test_a_write_that_fails_leaves_nothing_behind(root: Path, monkeypatch:
 
 async def test_a_root_that_cannot_be_made_is_a_clear_failure(tmp_path: Path):
     write(tmp_path / "file", b"")
-    with pytest.raises(StorageFailure, match="cannot store 4 bytes"):
+    with pytest.raises(StorageFailure, match="4 bytes cannot be stored"):
         await FileBlobs(tmp_path / "file" / "blobs").put(b"data")
-    with pytest.raises(StorageFailure, match="cannot read blob"):
+    with pytest.raises(StorageFailure, match="cannot be read"):
         await FileBlobs(tmp_path / "file").get(content_hash(b"data"))
 
 

@@ -86,5 +86,5 @@ async def test_what_others_could_read_or_replace_is_named_with_what_to_do(tmp_pa
 
 async def test_a_place_that_cannot_be_written_is_said(tmp_path: Path):
     (tmp_path / "equipment").write_text("in the way")
-    with pytest.raises(StorageFailure, match="cannot seal"):
+    with pytest.raises(StorageFailure, match="cannot be sealed"):
         await FileEquipment(tmp_path / "equipment").save("ses_1", b"sealed")

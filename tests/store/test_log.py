@@ -67,7 +67,7 @@ async def test_what_fails_behind_another_append_says_so(log: EventLog):
         log.append("ses_1", 1, 1, [b"a"], durable=False),
         return_exceptions=True,
     )
-    assert "earlier append" in str(results[1])
+    assert "An earlier append" in str(results[1])
 
 
 async def test_a_session_that_exists_is_gone_or_was_taken_over_is_said_to_be(log: EventLog):

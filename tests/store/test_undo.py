@@ -90,5 +90,5 @@ async def test_damage_and_a_place_that_cannot_be_written_are_said(tmp_path: Path
     with pytest.raises(StorageFailure, match="is damaged"):
         await undo.find("ses_1", "call_1.1.0")
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(StorageFailure, match="cannot keep what an undo needs"):
+    with pytest.raises(StorageFailure, match="What an undo needs cannot be kept"):
         await FileUndo(tmp_path / "file").keep("ses_1", "call_1.1.0", CHANGED)

@@ -85,12 +85,12 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "policy": Entry("policy", "policy", "Try out rules on one call, or on all past ones."),
     },
     "Work in an editor": {
-        "acp": Entry("acp", "acp", "Be the agent of an editor that speaks the Agent Client Protocol."),
+        "acp": Entry("acp", "acp", "Serve an editor as its agent, over the Agent Client Protocol."),
     },
     "Talk to models": {
         "gateway": Entry("gateway", "gateway", "Serve a model to any agent: scripted, replayed or recorded."),
     },
-    "Have only a key": {
+    "Use the built-in agent": {
         "minicode": Entry(
             "minicode", "minicode", "Show the configuration, the plugins and the sessions of minicode."
         ),
@@ -106,7 +106,7 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "extensions": Entry(
             "extensions",
             "extensions",
-            "List, check, trust or reload code that reacts to events, or start some.",
+            "List, check, trust, reload or create extensions: code that reacts to events.",
         ),
         "tokens": Entry("tokens", "tokens", "Manage who may use the daemon, and for what."),
         "completion": Entry("completion", "completion", "Print the completion script for a shell."),

@@ -95,7 +95,7 @@ class CodeSDKClient(Handles):
         return await self.connection.post(path, {"text": text}, api.LoginState)
 
     async def cancel_login(self, login_id: str) -> None:
-        """Give a login up."""
+        """Cancel a login."""
         check_arguments(login_id=login_id)
         await self.connection.delete(f"/v1/logins/{quote(login_id, safe='')}")
 

@@ -204,7 +204,7 @@ class SyncClient:
         return self._loop.wait(self._inner.cancel_job(job_id))
 
     def retry_job(self, job_id: str) -> JobRow:
-        """Run a job now that waits, failed or was canceled, with all its attempts."""
+        """Run a waiting, failed or canceled job now, with all its attempts."""
         return self._loop.wait(self._inner.retry_job(job_id))
 
     def runtimes(self) -> list[api.RuntimeInfo]:
@@ -228,7 +228,7 @@ class SyncClient:
         return self._loop.wait(self._inner.answer_login(login_id, text))
 
     def cancel_login(self, login_id: str) -> None:
-        """Give a login up."""
+        """Cancel a login."""
         self._loop.wait(self._inner.cancel_login(login_id))
 
     def extensions(self) -> api.ExtensionPage:
@@ -373,16 +373,20 @@ class SyncSession:
             )
         )
 
-    def answer(self, approval_id: str, text: str, *, idempotency_key: str | None = None) -> None:
+    def answer(
+        self, approval_id: str, text: str, *, task_id: str | None = None, idempotency_key: str | None = None
+    ) -> None:
         """Answer a question with text. The first answer counts; to decline a question, `deny` it."""
-        self._loop.wait(self._inner.answer(approval_id, text, idempotency_key=idempotency_key))
+        self._loop.wait(
+            self._inner.answer(approval_id, text, task_id=task_id, idempotency_key=idempotency_key)
+        )
 
     def grants(self) -> list[Grant]:
         """Return what was approved for the whole session."""
         return self._loop.wait(self._inner.grants())
 
     def revoke(self, tool: str, *, idempotency_key: str | None = None) -> None:
-        """Ask about a tool again that was approved for the session."""
+        """Take back the approval of a tool for the session: ask about it again."""
         self._loop.wait(self._inner.revoke(tool, idempotency_key=idempotency_key))
 
     def stop(
@@ -604,7 +608,7 @@ class SyncTask:
         attempt: int | None = None,
         input_hash: str | None = None,
     ) -> None:
-        """Let a waiting tool call run; with scope `session`, this tool is not asked about again."""
+        """Let a waiting tool call of the task run; with scope `session`, this tool is not asked about again."""
         self._loop.wait(
             self._inner.approve(
                 tool_call_id, reason=reason, scope=scope, attempt=attempt, input_hash=input_hash
@@ -619,7 +623,7 @@ class SyncTask:
         attempt: int | None = None,
         input_hash: str | None = None,
     ) -> None:
-        """Refuse a waiting tool call. The reason is told to the model."""
+        """Refuse a waiting tool call of the task. The reason is told to the model."""
         self._loop.wait(self._inner.deny(tool_call_id, reason, attempt=attempt, input_hash=input_hash))
 
     def answer(self, approval_id: str, text: str) -> None:

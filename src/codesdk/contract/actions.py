@@ -259,7 +259,10 @@ class DenyCall(Action[None], frozen=True, kw_only=True, tag="deny"):
 
 
 class AnswerQuestion(Action[None], frozen=True, kw_only=True, tag="answer"):
-    """Answer a question with text. The first answer counts. To decline one, deny it."""
+    """Answer a question with text. The first answer counts. To decline one, deny it.
+
+    With a `task_id`, it is refused unless that task asks.
+    """
 
     needs: ClassVar[TokenScope] = "approve"
     route: ClassVar[str] = "POST /v1/sessions/{session_id}/questions/{approval_id}/answer"
@@ -267,6 +270,7 @@ class AnswerQuestion(Action[None], frozen=True, kw_only=True, tag="answer"):
     session_id: str
     approval_id: str
     text: str
+    task_id: str | None = None
 
 
 class RevokeGrant(Action[None], frozen=True, kw_only=True, tag="revoke"):
@@ -400,7 +404,7 @@ class CancelJob(Action[JobRow], frozen=True, kw_only=True, tag="cancel_job"):
 
 
 class RetryJob(Action[JobRow], frozen=True, kw_only=True, tag="retry_job"):
-    """Run a job now that waits, failed or was canceled, with all its attempts."""
+    """Run a waiting, failed or canceled job now, with all its attempts."""
 
     route: ClassVar[str] = "POST /v1/jobs/{job_id}/retry"
     lasts: ClassVar[bool] = False

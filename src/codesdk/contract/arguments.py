@@ -46,7 +46,7 @@ class Arguments(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_arguments(**given: Any) -> None:
-    """Raise `InvalidRequest`, naming the argument, for a value that is none."""
+    """Raise `InvalidRequest`, naming the argument, for an invalid value."""
     checked(Arguments(**given))
 
 
@@ -58,7 +58,7 @@ def texts(given: object, name: str) -> list[str]:
 
 
 def path_text(given: object, name: str) -> str:
-    """Return a path as text. Raise `InvalidRequest` for what is none, such as bytes."""
+    """Return a path as text. Raise `InvalidRequest` for anything else, such as bytes."""
     found: object = os.fspath(cast("os.PathLike[Any]", given)) if isinstance(given, os.PathLike) else given
     if not isinstance(found, str) or "\0" in found:
         raise InvalidRequest(f"Invalid argument: {name}: expected a path, got `{type(found).__name__}`.")

@@ -1,4 +1,4 @@
-"""Events to bytes and back: one encode per event, a strict writer, a lenient reader.
+"""Encodes events as bytes and decodes them: one encode per event, a strict writer, a lenient reader.
 
 `decode` accepts unknown event types, and events of older schema versions, which the upcasters turn into the
 latest one in memory.

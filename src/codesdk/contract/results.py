@@ -1,4 +1,4 @@
-"""A task's terminal event to its result, or to the error that it failed with."""
+"""Reads a task's result, or the error that it failed with, from its terminal event."""
 
 from typing import Any, Literal
 

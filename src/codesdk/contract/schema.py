@@ -1,4 +1,4 @@
-"""The contract's structs to JSON Schema (2020-12), one document per event type, for clients in any language.
+"""Writes the contract's structs as JSON Schema (2020-12), one document per event type, for clients in any language.
 
 `scripts/export-schema` writes them to `docs/schema`. Nothing at run time validates with them: the codec does.
 A schema describes what this version writes and, like a reader, allows unknown fields.

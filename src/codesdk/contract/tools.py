@@ -49,7 +49,7 @@ class Question(Record, frozen=True, kw_only=True):
     options: list[str] = []
     expects: Expects = "text"
     optional: bool = False
-    """Whether an empty answer is one, and means: none."""
+    """Whether the answer may be empty."""
     asker: str | None = None
     """The MCP server that asks; otherwise the model does."""
 

@@ -17,15 +17,14 @@ from urllib.parse import parse_qs, parse_qsl, unquote
 
 import msgspec
 
-from codesdk.contract.actions import Action, Caller, CreateSession, TokenScope
+from codesdk.contract.actions import Action, Caller, TokenScope
 from codesdk.contract.errors import Busy, CodeSDKError, Forbidden, InvalidRequest
 from codesdk.contract.ids import is_id
 from codesdk.contract.sender import is_client_id, is_request_id, traceparent_of
 from codesdk.contract.validation import check_key, explain
 from codesdk.daemon.auth import Admitted, Guard, admit
-from codesdk.daemon.limits import RateLimit
+from codesdk.daemon.limits import RateLimit, check_work
 from codesdk.daemon.operations import accounts, actions, artifacts, audit, daemon, extensions, reading
-from codesdk.daemon.operations.actions import begins
 from codesdk.daemon.operations.operation import Answer, Call, Operation, get
 from codesdk.daemon.problems import no_route, render, shutting_down, slow_down, too_large, wrong_type
 from codesdk.daemon.responses import Whole
@@ -229,13 +228,8 @@ class App:
 
     async def _before(self, admitted: Admitted, action: Action[Any]) -> None:
         """Refuse an action that comes over a WebSocket as its request would be refused."""
-        if (begins(action) or isinstance(action, CreateSession)) and self.draining:
-            raise shutting_down()
-        if begins(action):
-            row = await self._sdk.as_caller(admitted.caller).service.session(action.session_id)
-            wait_s = self._tasks.take(f"{admitted.principal}\0{row.runtime}")
-            if wait_s:
-                raise slow_down(wait_s, f"Too many tasks of the runtime {row.runtime}.")
+        service = self._sdk.as_caller(admitted.caller).service
+        await check_work(action, admitted.principal, service, self._tasks, draining=self.draining)
 
     def _let_in(self, needed: TokenScope | None, headers: dict[bytes, bytes], seen: "Seen") -> Admitted:
         if needed is None:
@@ -337,7 +331,7 @@ def _query(operation: Operation, given: bytes) -> Any:
         found = msgspec.convert(values, type=operation.query, strict=False)
         # The text `null` is read as nothing at all, and so as no filter.
         if unsaid := [name for name in values if getattr(found, name) is None]:
-            raise InvalidRequest(f"Invalid query: {unsaid[0]}: null is no value. Leave it out.")
+            raise InvalidRequest(f"Invalid query: {unsaid[0]}: null is not a value. Leave the parameter out.")
         return found
     except msgspec.ValidationError as error:
         raise InvalidRequest(f"Invalid query: {explain(error, operation.query)}.") from None

@@ -1,8 +1,8 @@
 """The engine: runs sessions and tasks, and keeps each as a log of events. Import only from here.
 
-Rooms, from the bottom up: `log` (events to the store and to readers), `calls` (tool calls), `models` (model
-requests), `tasks` (one run of a task), `sessions` (sessions in memory) and `checks` (verify and replay).
-Pure functions decide (`lifecycle`, `ledger`) and fold (`fold`, `transcript`); async code around them does
+Rooms: `log` (events on their way to the store and to readers) at the bottom, `checks` (verify and replay) at the top;
+between them, and free to use each other, `calls` (tool calls), `models` (model requests), `tasks` (one run of a
+task) and `sessions` (sessions in memory). Pure functions decide (`lifecycle`, `ledger`) and fold (`fold`, `transcript`); async code around them does
 the I/O.
 """
 

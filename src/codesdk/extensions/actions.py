@@ -23,7 +23,7 @@ from codesdk.foreign import call, name_of
 _SCOPES: frozenset[act.TokenScope] = frozenset({"run", "approve"})
 
 Execute = Callable[[Action[Any], Caller, str], Awaitable[Any]]
-Note = Callable[[str, Origin, ActionResult], None]
+Note = Callable[[str, Origin, ActionResult], Awaitable[None]]
 
 
 class Values(Protocol):
@@ -100,18 +100,18 @@ class EngineActions:
             status, message = "failed", name_of(error)
         return _result(place, request.action_type, status, message, request.request_id)
 
-    def note(self, place: Place, origin: Origin, result: ActionResult) -> None:
+    async def note(self, place: Place, origin: Origin, result: ActionResult) -> None:
         """Record what became of an action."""
-        self._note(place.extension.manifest.name, origin, result)
+        await self._note(place.extension.manifest.name, origin, result)
 
     async def enqueue(self, place: Place, origin: Origin, job: dict[str, Any]) -> EnqueueResult:
         """Queue a job, and record it as the action that it is. Raise what the queue raises."""
         try:
             found = await self._jobs.enqueue(place, origin, job)
         except CodeSDKError as error:
-            self.note(place, origin, _result(place, QUEUE, status_of(error), error.message))
+            await self.note(place, origin, _result(place, QUEUE, status_of(error), error.message))
             raise
-        self.note(place, origin, _result(place, QUEUE, *_queued(found)))
+        await self.note(place, origin, _result(place, QUEUE, *_queued(found)))
         return found
 
     async def settings_of(self, origin: Origin, session_id: str) -> dict[str, Any]:
@@ -232,7 +232,7 @@ def _decision(wanted: _Decide, origin: Origin) -> Action[Any]:
 def _supplement(wanted: _Upsert, origin: Origin) -> Action[Any]:
     # Each is an event of its own, so an extension that answered those with more of them would never come to an end.
     if "supplement_id" in origin.data:
-        raise InvalidRequest("A supplement is no occasion for another one.")
+        raise InvalidRequest("A supplement cannot be answered with another one.")
     return act.SupplementTranscript(
         session_id=origin.session_id,
         supplement_id=wanted.id,

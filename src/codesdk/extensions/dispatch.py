@@ -41,7 +41,7 @@ class ActionExecutor(Protocol):
         """Carry an action out within the origin of its event. Must not raise: the status says how it went."""
         ...
 
-    def note(self, place: Place, origin: Origin, result: ActionResult) -> None:
+    async def note(self, place: Place, origin: Origin, result: ActionResult) -> None:
         """Record what became of an action."""
         ...
 
@@ -66,7 +66,7 @@ class _Ports(NamedTuple):
         # The tool and the action do the same, so the same has to be declared for both.
         refused = self.refusal(self.place, ActionRequest(action_type=QUEUE), False)
         if refused is not None:
-            self.executor.note(self.place, self.origin, refused)
+            await self.executor.note(self.place, self.origin, refused)
             raise Forbidden(refused.message or "")
         return await self.executor.enqueue(self.place, self.origin, job)
 
@@ -136,7 +136,7 @@ class Dispatcher:
         else:
             refused = self._refusal(place, request, won)
             result = refused or await self._executor.execute(place, signal.origin, request)
-        self._executor.note(place, signal.origin, result)
+        await self._executor.note(place, signal.origin, result)
         return result
 
     def _refusal(self, place: Place, request: ActionRequest, won: bool) -> ActionResult | None:

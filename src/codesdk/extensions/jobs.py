@@ -63,13 +63,16 @@ class JobQueue:
             )
         # Looked at before, too: how long it takes to search it for secrets depends on its size.
         _check_size(msgspec.json.encode(job.payload))
-        payload = _check_size(msgspec.json.encode(await self.redact(origin.session_id, job.payload)))
+        clean = await self.redact(origin.session_id, job.payload)
+        payload = _check_size(msgspec.json.encode(clean))
         now = self.stamper.now()
         row = JobRow(
             job_id=self.stamper.mint("job"),
             type=job.type,
             state="queued",
-            identity=await self._identity(job.identity, origin) or identity or _of_event(place, origin, job),
+            identity=await self._identity(job.identity, origin)
+            or identity
+            or _of_event(place, origin, clean),
             principal=origin.principal,
             project_id=origin.project_id,
             source_session_id=origin.session_id,
@@ -126,14 +129,17 @@ def _lock(job: _Wanted, origin: Origin) -> None:
             raise Forbidden(f"The {name} is not that of the event. A job reaches no further than its event.")
 
 
-def _of_event(place: Place, origin: Origin, job: _Wanted) -> str:
-    """Return the identity of a job that has none: the same when the same event is dispatched again after a crash."""
+def _of_event(place: Place, origin: Origin, clean: object) -> str:
+    """Return the identity of a job that has none: the same when the same event is dispatched again after a crash.
+
+    `clean` is its payload as it is stored: a stored hash of a secret could be guessed at.
+    """
     parts = [
         place.extension.manifest.name,
         place.registration.label,
         origin.session_id,
         origin.seq,
         origin.data.get("job_id"),
-        job.payload,
+        clean,
     ]
     return f"event-{hashlib.sha256(msgspec.json.encode(parts)).hexdigest()}"

@@ -55,7 +55,7 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
 def providers_from(environment: Mapping[str, str] = os.environ) -> dict[Wire, Provider]:
     """Return the real providers, with their keys from the environment, and the operator's own for chat completions.
 
-    Raise `InvalidRequest` if the address of that one is none.
+    Raise `InvalidRequest` if the address of that one is not valid.
     """
     found: dict[Wire, Provider] = {
         wire: _provider(wire, origin, environment) for wire, origin in ORIGINS.items()
@@ -92,7 +92,7 @@ def _provider(wire: Wire, origin: str, environment: Mapping[str, str]) -> Provid
 
 
 def lacks_key(wire: Wire, provider: Provider) -> bool:
-    """Return whether requests need a key that there is none of.
+    """Return whether requests need a key and there is none.
 
     A provider's own address needs one; whoever names another address knows whether that does.
     """

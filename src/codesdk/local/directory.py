@@ -1,4 +1,4 @@
-"""A path to one open data directory: database, blobs, undo content, equipment, runtimes' state, audit, control socket.
+"""Opens a data directory: database, blobs, undo content, equipment, runtimes' state, audit, control socket.
 
 A lock admits one writer. Any number of readers may open the directory beside it.
 """
@@ -66,7 +66,7 @@ class DataDir:
         """Open the directory for reading, beside a writer or on a read-only disk. Raise `NotFound` if none."""
         if not (path / DATABASE).exists():
             raise NotFound(
-                f"there is no CodeSDK data in {path}; check the path, or run a task once to create it",
+                f"There is no CodeSDK data in {path}. Check the path, or run a task once to create it.",
                 details={"path": str(path)},
             )
         return cls(path, await find_backend(backend).open_reader(path / DATABASE), None)
@@ -123,8 +123,8 @@ def _acquire(path: Path) -> _Lock:
     except OSError as error:
         lock.release()
         raise StorageFailure(
-            f"cannot write in the data directory {path}: {error.strerror}; choose another one or change its "
-            "permissions",
+            f"The data directory {path} cannot be written: {error.strerror}. Choose another one, or change its "
+            "permissions.",
             details={"path": str(path)},
         ) from error
     try:
@@ -138,7 +138,9 @@ def _acquire(path: Path) -> _Lock:
         raise _in_use(path, holder) from None
     except OSError as error:
         lock.release()
-        raise StorageFailure(f"cannot lock the data directory {path}: {error.strerror}") from error
+        raise StorageFailure(
+            f"The data directory {path} cannot be locked: {error.strerror}. Choose one on a disk of this machine."
+        ) from error
     return lock
 
 
@@ -216,6 +218,6 @@ def _in_use(path: Path, holder: dict[str, Any]) -> Conflict:
     if holder:
         who = f"pid {holder.get('pid')} ({holder.get('command')} on {holder.get('host')}, since {holder.get('since')})"
     return Conflict(
-        f"the data directory {path} is in use by {who}; talk to that process, stop it, or choose another directory",
+        f"The data directory {path} is in use by {who}. Work through that process, stop it, or choose another directory.",
         details={"path": str(path)} | {name: holder[name] for name in _SHOWN if name in holder},
     )

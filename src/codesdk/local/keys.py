@@ -155,7 +155,7 @@ def _read(path: Path) -> list[_Kept]:
 
 def _unreadable(path: Path, error: Exception) -> StorageFailure:
     return StorageFailure(
-        f"The file of provider keys {path} cannot be read ({type(error).__name__}). Mend it, or remove it and add"
+        f"The file of provider keys {path} cannot be read ({type(error).__name__}). Repair it, or remove it and add"
         " the keys again."
     )
 

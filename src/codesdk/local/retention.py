@@ -1,4 +1,4 @@
-"""Limits of age and size to removals in a data directory: sessions, undo content, blobs, audit segments.
+"""Removes what exceeds limits of age and size from a data directory: sessions, undo content, blobs, audit segments.
 
 Behind `codesdk gc`, and run by the daemon in the background. The oldest go first; a session that has work to
 do or that somebody follows is never touched. Each removal is in the audit.

@@ -60,7 +60,9 @@ class Redactor:
         try:
             return self._value(value)
         except RecursionError:
-            raise InvalidRequest("a value is nested too deeply to be searched for secrets") from None
+            raise InvalidRequest(
+                "A value is nested too deeply to be searched for secrets. Make it flatter."
+            ) from None
 
     def data(self, data: bytes) -> bytes:
         """Return bytes without secrets: UTF-8 as text; in other bytes only known values are replaced."""

@@ -36,13 +36,13 @@ class Spelling:
         plain = secret.strip()
         if len(plain) < SHORTEST:
             raise InvalidRequest(
-                f"a secret must have at least {SHORTEST} characters, or it would match everywhere"
+                f"A secret must have at least {SHORTEST} characters, or it would match everywhere. Leave shorter ones out."
             )
         try:
             quoted = msgspec.json.encode(plain)[1:-1].decode()
         except UnicodeEncodeError:
             raise InvalidRequest(
-                "a secret holds half of a surrogate pair, which is not a character; pass it as valid UTF-8"
+                "A secret holds half of a surrogate pair, which is not a character. Pass it as valid UTF-8."
             ) from None
         usual = (plain, quoted, json.dumps(plain)[1:-1], repr(plain)[1:-1])
         self.usual = {_apart_from_marker(form) for form in usual}
@@ -146,5 +146,7 @@ def _apart_from_marker(word: str) -> str:
     while overlap := max((n for n in range(1, len(MARKER)) if word.startswith(MARKER[-n:])), default=0):
         word = word[overlap:]
     if len(word) < SHORTEST or MARKER in word:
-        raise InvalidRequest(f"a secret cannot be told from its replacement {MARKER}; use a different secret")
+        raise InvalidRequest(
+            f"A secret cannot be told from its replacement {MARKER}. Use a different secret."
+        )
     return word

@@ -1,4 +1,4 @@
-"""The sandbox protocol: a command and what it may reach to its output as it comes, and how it ended.
+"""The sandbox protocol: it takes a command and what that may reach, and returns its output as it comes, and how it ended.
 
 Each backend implements it. A limit or boundary that a backend cannot enforce is stated in its capabilities,
 and a command that requires it is refused, never run without it.

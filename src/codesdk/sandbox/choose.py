@@ -1,4 +1,4 @@
-"""The name of a backend to a sandbox. A missing backend is an error; another one is never used instead."""
+"""Opens the sandbox of a named backend. A missing backend is an error; another one is never used instead."""
 
 import inspect
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""A started program to its output as it comes, and to its end; killed early if it exceeds a limit.
+"""Follows a started program: its output as it comes, then its end. Kills it early if it exceeds a limit.
 
 For backends that start programs themselves. Reads both pipes without waiting for either, and leaves it to the
 backend how to kill all of a program.

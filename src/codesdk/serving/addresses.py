@@ -26,7 +26,7 @@ def socket_path(directory: Path, name: str) -> Generator[str]:
         short = f"/proc/self/fd/{handle}/{name}"
         if not Path(short).parent.is_dir():
             raise StorageFailure(
-                f"the path {plain} is too long for a socket; choose a shorter data directory"
+                f"The path {plain} is too long for a socket. Choose a shorter data directory."
             )
         yield short
     finally:

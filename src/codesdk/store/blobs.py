@@ -105,7 +105,7 @@ class FileBlobs:
                 self._write(path, data)
         except OSError as error:
             raise StorageFailure(
-                f"cannot store {len(data)} bytes under {self._root}: {_why(error)}"
+                f"{len(data):,} bytes cannot be stored under {self._root}: {_why(error)}. Free some space or change its permissions."
             ) from error
         return name
 
@@ -139,7 +139,9 @@ class FileBlobs:
         except FileNotFoundError:
             raise _missing(content_hash) from None
         except OSError as error:
-            raise StorageFailure(f"cannot read blob {content_hash}: {_why(error)}") from error
+            raise StorageFailure(
+                f"The blob {content_hash} cannot be read: {_why(error)}. Look at the disk and its permissions."
+            ) from error
         return checked(content_hash, data) if start <= 0 and end is None else data
 
     def _old(self, limit: float) -> list[str]:
@@ -172,14 +174,16 @@ def checked(content_hash: str, data: bytes) -> bytes:
     """Return the bytes if they have this hash, else raise `StorageFailure`."""
     if hash_of(data) != content_hash:
         raise StorageFailure(
-            f"blob {content_hash} is damaged: its bytes have another hash. Restore it from a backup.",
+            f"The blob {content_hash} is damaged: its bytes have another hash. Restore it from a backup.",
             details={"content_hash": content_hash},
         )
     return data
 
 
 def _missing(content_hash: str) -> NotFound:
-    return NotFound(f"there is no stored content with the hash {content_hash}")
+    return NotFound(
+        f"There is no stored content with the hash {content_hash}. It may have been deleted with its session."
+    )
 
 
 def _why(error: OSError) -> str:

@@ -1,4 +1,4 @@
-"""Bytes to a file, for its owner only, that appears under its name when it is complete and on disk."""
+"""Writes files for their owner only, which appear under their names when they are complete and on disk."""
 
 import contextlib
 import os

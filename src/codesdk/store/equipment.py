@@ -48,7 +48,9 @@ class FileEquipment:
     async def save(self, session_id: str, sealed: bytes) -> None:
         """Store a session's equipment durably, replacing what was kept."""
         if not _NAME.fullmatch(session_id):
-            raise StorageFailure(f"{session_id!r} cannot be the name of sealed equipment")
+            raise StorageFailure(
+                f"{session_id!r} cannot be the name of sealed equipment. Use the id of a session."
+            )
         await asyncio.to_thread(self._write, self._root / session_id, sealed)
 
     async def load(self, session_id: str) -> bytes | None:
@@ -82,8 +84,8 @@ class FileEquipment:
             write_file(path, sealed)
         except OSError as error:
             raise StorageFailure(
-                f"cannot seal a session's equipment under {self._root}: {error.strerror}; free some space or"
-                " change its permissions"
+                f"A session's equipment cannot be sealed under {self._root}: {error.strerror}. Free some space or"
+                " change its permissions."
             ) from error
 
 
@@ -94,12 +96,16 @@ def _read(path: Path) -> bytes | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise StorageFailure(f"a session's sealed equipment cannot be read: {error.strerror}") from error
+        raise StorageFailure(
+            f"A session's sealed equipment cannot be read from {path}: {error.strerror}. Look at the disk and its permissions."
+        ) from error
     try:
         with os.fdopen(handle, "rb") as file:
             return file.read()
     except OSError as error:
-        raise StorageFailure(f"a session's sealed equipment cannot be read: {error.strerror}") from error
+        raise StorageFailure(
+            f"A session's sealed equipment cannot be read from {path}: {error.strerror}. Look at the disk and its permissions."
+        ) from error
 
 
 def _remove(path: Path) -> None:
@@ -109,7 +115,9 @@ def _remove(path: Path) -> None:
     except FileNotFoundError:
         return
     except OSError as error:
-        raise StorageFailure(f"a session's sealed equipment cannot be removed: {error.strerror}") from error
+        raise StorageFailure(
+            f"A session's sealed equipment cannot be removed from {path}: {error.strerror}. Look at the disk and its permissions."
+        ) from error
 
 
 def _names(root: Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""Row structs to their stored JSON bytes and back. All stores use this form, so all return the same rows.
+"""Encodes row structs as stored JSON and decodes them. All stores use this form, so all return the same rows.
 
 Written strictly, read leniently: fields that a newer version added are ignored.
 """
@@ -34,7 +34,9 @@ def pack(row: Row) -> bytes:
     try:
         return _encoder.encode(row)
     except (TypeError, ValueError) as error:
-        raise InvalidRequest(f"a {type(row).__name__} cannot be stored as JSON: {error}") from error
+        raise InvalidRequest(
+            f"A {type(row).__name__} cannot be stored as JSON: {error}. Leave out what is not JSON."
+        ) from error
 
 
 def unpack(kind: type[R], data: bytes) -> R:
@@ -42,7 +44,9 @@ def unpack(kind: type[R], data: bytes) -> R:
     try:
         row = _decoders[kind].decode(data)
     except ValueError as error:
-        raise StorageFailure(f"a stored {kind.__name__} is damaged and cannot be read: {error}") from error
+        raise StorageFailure(
+            f"A stored {kind.__name__} is damaged and cannot be read: {error}. Restore it from a backup."
+        ) from error
     assert isinstance(row, kind)
     return row
 

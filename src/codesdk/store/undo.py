@@ -50,7 +50,7 @@ class FileUndo:
         """Store what undoes a change, durably."""
         path = self._path(session_id, name)
         if path is None:
-            raise StorageFailure(f"{session_id}/{name} cannot be the name of kept content")
+            raise StorageFailure(f"{session_id}/{name} cannot be the name of kept content. Use plain names.")
         await asyncio.to_thread(self._write, path, msgspec.msgpack.encode(kept))
 
     async def find(self, session_id: str, name: str) -> Kept | None:
@@ -86,7 +86,7 @@ class FileUndo:
             write_file(path, data)
         except OSError as error:
             raise StorageFailure(
-                f"cannot keep what an undo needs under {self._root}: {error.strerror}"
+                f"What an undo needs cannot be kept under {self._root}: {error.strerror}. Free some space or change its permissions."
             ) from error
 
 
@@ -96,10 +96,12 @@ def _read(path: Path) -> Kept | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise StorageFailure(f"what an undo needs cannot be read: {error.strerror}") from error
+        raise StorageFailure(
+            f"What an undo needs cannot be read from {path}: {error.strerror}. Look at the disk and its permissions."
+        ) from error
     except msgspec.DecodeError as error:
         raise StorageFailure(
-            f"what an undo needs is damaged ({path.name}); restore it from a backup"
+            f"What an undo needs is damaged ({path.name}). Restore it from a backup."
         ) from error
 
 
@@ -111,7 +113,9 @@ def _remove(path: Path) -> None:
     except FileNotFoundError:
         return
     except OSError as error:
-        raise StorageFailure(f"what was kept for an undo cannot be removed: {error.strerror}") from error
+        raise StorageFailure(
+            f"What was kept for an undo cannot be removed from {path}: {error.strerror}. Look at the disk and its permissions."
+        ) from error
 
 
 def _names(root: Path) -> list[str]:

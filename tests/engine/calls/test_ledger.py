@@ -412,6 +412,19 @@ def test_more_output_than_the_bounds_allow_is_cut_and_said_to_be(monkeypatch: py
         assert r.get(r.sdk.read_artifact(ended.refs[0].artifact_id)) == b"12345" * 3
 
 
+def test_a_handle_on_a_task_answers_for_no_other_task():
+    with rig() as r:
+        session = asked(r)
+        name = r.call(session)
+        other = r.start(session)
+        assert r.refused(other.approve(name), NotFound) == "NOT_FOUND"
+        assert r.refused(other.deny(name), NotFound) == "NOT_FOUND"
+        assert r.tools.runs == []
+        (running,) = [row for row in r.get(session.tasks()) if row.task_id != other.id]
+        r.get(session.task(running.task_id).approve(name))
+        assert len(r.tools.runs) == 1
+
+
 # --- after a crash -------------------------------------------------------------------------------
 
 
@@ -489,6 +502,19 @@ def test_a_carried_question_that_nobody_answered_stays_open_through_a_resume():
         assert [row.state for row in r.get(r.sdk.approvals())] == ["carried"]
         r.emit(done())
         r.get(session.approve(r.call(session)))
+        r.get(session.resume())
+        assert [run.attempt for run in r.tools.invocations] == [2]
+
+
+def test_a_carried_question_is_that_of_the_interrupted_task_also_when_another_one_has_gone_on():
+    with rig() as r:
+        session = crashed(r)
+        (interrupted,) = r.get(session.tasks())
+        task = r.get(session.resume("Go on"))
+        name = r.call(session)
+        assert r.refused(task.approve(name), NotFound) == "NOT_FOUND"
+        r.emit(done())
+        r.get(session.task(interrupted.task_id).approve(name))
         r.get(session.resume())
         assert [run.attempt for run in r.tools.invocations] == [2]
 

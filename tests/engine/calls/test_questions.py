@@ -42,6 +42,16 @@ def waiting(r: Rig, session: Session) -> ApprovalRow:
     return row
 
 
+def test_a_question_is_answered_through_the_task_that_asks_and_no_other():
+    with rig(tools=builtin_registry()) as r:
+        session = asked(r)
+        row = waiting(r, session)
+        other = r.start(session)
+        assert r.refused(other.answer(row.approval_id, "SQLite"), NotFound) == "NOT_FOUND"
+        r.get(session.task(row.task_id or "").answer(row.approval_id, "Postgres"))
+        assert r.play.replies["c1"] == ToolReply(result="Postgres", is_error=False)
+
+
 @pytest.mark.parametrize("mode", ["ask", "auto", "yolo"])
 def test_the_answer_is_the_result_and_asking_needs_no_approval_of_its_own(mode: Any):
     with rig(tools=builtin_registry()) as r:

@@ -516,7 +516,7 @@ async def test_a_cassette_that_cannot_be_compared_is_refused():
     deep: Any = "x"
     for _ in range(900):
         deep = [deep]
-    with pytest.raises(InvalidRequest, match="exchange 1 is nested too deeply"):
+    with pytest.raises(InvalidRequest, match="Exchange 1 is nested too deeply"):
         ReplayBackend([made(1, "Hi", request={"a": deep})])
 
 

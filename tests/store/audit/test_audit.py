@@ -534,6 +534,9 @@ asyncio.run(main(bool(int(sys.argv.pop()))))
 """
 
 
+TOO_LARGE = "The audit cannot be written: File too large. Look at the disk and its permissions."
+
+
 def run_refused(root: Path, *, ends_well: bool) -> list[object]:
     done = subprocess.run(
         [sys.executable, "-c", REFUSED, str(root), SOURCE, str(Path(SOURCE).parent), str(int(ends_well))],
@@ -542,28 +545,27 @@ def run_refused(root: Path, *, ends_well: bool) -> list[object]:
         timeout=60,
         check=True,
     )
-    assert "the audit cannot be written: File too large; records are kept and tried again" in done.stderr
+    assert f"{TOO_LARGE} Records are kept and tried again." in done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def test_records_that_the_disk_refuses_are_kept_and_written_when_it_takes_them_again(tmp_path: Path):
     said, trouble = run_refused(tmp_path, ends_well=True)
-    words = "the audit cannot be written: File too large"
-    assert said == {"flushed": 3, "said": [words], "trouble": words}
+    assert said == {"flushed": 3, "said": [TOO_LARGE], "trouble": TOO_LARGE}
     assert trouble is None
     records = list(read_audit(tmp_path))
     assert [record.what.get("number") for record in records] == [*range(1, 21), None]
     assert (records[-1].action, records[-1].outcome, records[-1].why) == (
         "audit.write",
         "recovered",
-        {"reason": words},
+        {"reason": TOO_LARGE},
     )
     assert verify_audit(tmp_path).ok
 
 
 def test_records_that_could_not_be_written_to_the_end_are_not_passed_over_in_silence(tmp_path: Path):
     _, error = run_refused(tmp_path, ends_well=False)
-    assert error == "17 audit records could not be written; the audit cannot be written: File too large"
+    assert error == f"17 audit records could not be written. {TOO_LARGE}"
     assert numbers(tmp_path) == [1, 2, 3]
     fill(tmp_path, 1)
     assert numbers(tmp_path)[:3] == [1, 2, 3]
@@ -572,5 +574,5 @@ def test_records_that_could_not_be_written_to_the_end_are_not_passed_over_in_sil
 
 async def test_an_audit_that_cannot_be_opened_says_why(tmp_path: Path):
     (tmp_path / "audit").write_text("in the way")
-    with pytest.raises(StorageFailure, match=r"cannot be written: .*; look at the disk and its permissions"):
+    with pytest.raises(StorageFailure, match=r"cannot be written: .*\. Look at the disk and its permissions"):
         await Audit.open(tmp_path / "audit")

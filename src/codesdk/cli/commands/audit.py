@@ -40,7 +40,7 @@ _BAD = frozenset({"denied", "failed", "refused", "lost", "unknown"})
     help="Only records of this kind.",
 )
 @click.option("--after", type=whole(0), default=0, metavar="N", help="Only records with a greater number.")
-@click.option("--limit", type=whole(1), default=50, show_default=True, help="How many, the newest.")
+@click.option("--limit", type=whole(1), default=50, show_default=True, help="Show only the newest N.")
 @click.option("--follow", is_flag=True, help="Keep showing new records, until Ctrl-C.")
 @click.option(
     "--verify", is_flag=True, help="Check the whole chain. Exits 1 if a record is missing or changed."

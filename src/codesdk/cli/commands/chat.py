@@ -54,7 +54,7 @@ class Wish(NamedTuple):
     "--print",
     "prompt",
     metavar="PROMPT",
-    help="Print one answer and end; - reads the prompt from stdin.",
+    help="Print one answer and exit; - reads the prompt from stdin.",
 )
 @json_option("With -p: print the answer as one JSON object.")
 @click.option(

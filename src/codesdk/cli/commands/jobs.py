@@ -31,7 +31,7 @@ def jobs(ctx: click.Context) -> int:
 @click.option("--state", type=click.Choice(_STATES), help="Only jobs in this state.")
 @click.option("--type", "job_type", metavar="TYPE", help="Only jobs of this type.")
 @click.option("--session", metavar="SESSION", help="Only jobs of this session.")
-@click.option("--limit", type=whole(1), default=50, show_default=True, help="How many at most.")
+@click.option("--limit", type=whole(1), default=50, show_default=True, help="Show at most N.")
 @json_option("Print one job per line as JSON.")
 @click.pass_obj
 def list_jobs(

@@ -25,7 +25,7 @@ LINES_AT_ONCE = 200
 
 
 @click.command()
-@click.option("--limit", type=whole(1), default=20, show_default=True, help="How many at most.")
+@click.option("--limit", type=whole(1), default=20, show_default=True, help="Show at most N.")
 @click.option("--status", type=click.Choice(["open", "closed"]), help="Only sessions with this status.")
 @json_option("Print one session per line as JSON.")
 @click.pass_obj

@@ -277,7 +277,7 @@ async def _permitted(sdk: Handles, setting: Setting, *, waits: bool) -> Setting:
 
     scopes = (await sdk.whoami()).scopes if isinstance(sdk, CodeSDKClient) else SCOPES
     if "run" not in scopes:
-        raise Forbidden("This token may only look. To run a task it needs the scope run.")
+        raise Forbidden("This token is read-only. Running a task needs the scope run.")
     if "approve" in scopes:
         return setting
     if setting.policy_stdio:

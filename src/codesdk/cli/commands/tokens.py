@@ -46,7 +46,8 @@ def tokens(ctx: click.Context, as_json: bool) -> int:
     multiple=True,
     required=True,
     type=click.Choice(SCOPES),
-    help="read: look. run: look and work. approve: look and answer questions. admin: all, and the daemon itself."
+    help="read: read-only. run: read and run tasks. approve: read and answer questions. admin: everything, and manage"
+    " the daemon."
     " Repeatable.",
 )
 @click.option(

@@ -52,7 +52,7 @@ class Look(msgspec.Struct, kw_only=True):
 
 
 @click.command()
-@click.option("--once", is_flag=True, help="Look once and exit.")
+@click.option("--once", is_flag=True, help="Print once and exit.")
 @click.option("--limit", type=click.IntRange(1, 200), default=20, show_default=True, help="Sessions to show.")
 @click.option(
     "--interval",
@@ -60,9 +60,9 @@ class Look(msgspec.Struct, kw_only=True):
     default=1.0,
     show_default=True,
     metavar="SECONDS",
-    help="The time between two looks.",
+    help="Refresh interval.",
 )
-@json_option("Print one look per line as JSON.")
+@json_option("Print one JSON object per refresh.")
 @click.pass_obj
 def top(setup: Setup, once: bool, limit: int, interval: float, as_json: bool) -> int:
     """Watch the open sessions: those at work first, with events per second, tokens and cost. Ctrl-C ends it.

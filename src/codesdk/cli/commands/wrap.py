@@ -109,19 +109,19 @@ def _misused(error: click.UsageError) -> int:
     type=Real(0, 86_400, min_open=True),
     default=300.0,
     metavar="SECONDS",
-    help="How long a decision may take before it is a no. [default: 300]",
+    help="Deny a call that nobody has decided within this time. [default: 300]",
 )
 @click.option(
     "--execution-timeout",
     type=Real(0, 86_400, min_open=True),
     metavar="SECONDS",
-    help="How long an allowed call may run. [default: any time]",
+    help="How long an allowed call may run. [default: no limit]",
 )
 @click.option(
     "--silence-timeout",
     type=Real(0, 86_400, min_open=True),
     metavar="SECONDS",
-    help="How long the program may print nothing. [default: any time]",
+    help="How long the program may print nothing. [default: no limit]",
 )
 @click.option(
     "--grace",

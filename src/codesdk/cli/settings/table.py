@@ -208,7 +208,7 @@ EXTENSIONS = (
         "extensions.trust",
         "--extension-trust",
         Literal["disabled", "warn", "enforced"],
-        "What becomes of events and actions that an extension does not declare; enforced refuses them.",
+        "How to treat events and actions that an extension does not declare; enforced refuses them.",
         "enforced",
     ),
     Setting(
@@ -286,7 +286,7 @@ DAEMON = (
         "logins",
         "--logins",
         list[str],
-        "Runtimes whose own account logins are switched on, such as codex=through.",
+        "Runtimes whose own account logins are allowed, such as codex=through.",
         (),
         "RUNTIMES",
         "CODESDK_LOGINS",

@@ -41,7 +41,7 @@ class NewLogin(Body, frozen=True, kw_only=True):
 
 
 async def runtime_auth(call: Call) -> RuntimeAuth:
-    """Could a task on a runtime begin: is its program there, and is there a key or a login.
+    """Return whether a task on a runtime could begin: whether its program is there, and a key or a login.
 
     The same as a task finds out before it starts. No model is asked.
     """
@@ -67,7 +67,7 @@ async def begin_login(call: Call) -> LoginState:
 
 
 async def read_login(call: Call) -> LoginState:
-    """Where does a login stand.
+    """Return the state of a login.
 
     Answers as soon as that changes, at the latest after `wait_s`.
     """
@@ -89,7 +89,7 @@ async def answer_login(call: Call) -> LoginState:
 
 
 async def cancel_login(call: Call) -> None:
-    """Give a login up."""
+    """Cancel a login."""
     await call.sdk.engine.logins.cancel(call.path["login_id"], call.caller.principal)
 
 

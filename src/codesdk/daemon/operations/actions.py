@@ -3,25 +3,18 @@
 The action says its route, its scope and its result; the body is the action without the names in the path.
 """
 
-from typing import Any, Literal, TypeGuard, cast
+from typing import Any, Literal, cast
 
 import msgspec
 
 from codesdk.contract import actions as act
 from codesdk.contract.actions import Action
 from codesdk.contract.api import Body
+from codesdk.daemon.limits import check_work
 from codesdk.daemon.operations.operation import Answer, Call, Operation
 from codesdk.daemon.routing import names_in
 
 _Method = Literal["GET", "POST", "DELETE"]
-Begins = act.StartTask | act.ResumeSession | act.CompactSession
-
-
-def begins(action: Action[Any]) -> TypeGuard[Begins]:
-    """Return whether an action counts towards the number of tasks that a principal may start."""
-    if isinstance(action, act.CompactSession):
-        return action.strategy == "summary"
-    return isinstance(action, act.StartTask | act.ResumeSession)
 
 
 def body_of(kind: type[Action[Any]], path: str) -> type[msgspec.Struct]:
@@ -48,13 +41,9 @@ async def _execute(call: Call) -> Answer:
     assert kind is not None, "only actions are executed"
     given = {} if call.body is None else msgspec.structs.asdict(call.body)
     action = kind(**given, **call.path)
-    if begins(action):
-        call.refuse_late()
-        row = await call.sdk.service.session(call.path["session_id"])
-        call.take_task(row.runtime)
-    elif kind is act.CreateSession:
-        call.refuse_late()
-    return cast("Answer", await call.sdk.service.execute(action, key=call.key))
+    service = call.sdk.service
+    await check_work(action, call.caller.principal, service, call.tasks, draining=call.draining)
+    return cast("Answer", await service.execute(action, key=call.key))
 
 
 def _row(kind: type[Action[Any]], *, status: int = 200, group: str = "sessions") -> Operation:

@@ -14,7 +14,7 @@ from codesdk.contract.actions import Action, TokenScope
 from codesdk.contract.errors import Forbidden
 from codesdk.daemon.auth import Admitted, Guard
 from codesdk.daemon.limits import RateLimit
-from codesdk.daemon.problems import shutting_down, slow_down
+from codesdk.daemon.problems import shutting_down
 from codesdk.daemon.settings import DaemonSettings
 from codesdk.observe import Metrics
 from codesdk.sdk import CodeSDK
@@ -84,12 +84,6 @@ class Call:
         """Refuse new work while the daemon shuts down."""
         if self.draining:
             raise shutting_down()
-
-    def take_task(self, runtime: str) -> None:
-        """Count a task of a runtime; refuse it if there were too many."""
-        wait_s = self.tasks.take(f"{self.caller.principal}\0{runtime}")
-        if wait_s:
-            raise slow_down(wait_s, f"Too many tasks of the runtime {runtime}.")
 
 
 def get(

@@ -42,7 +42,7 @@ from codesdk.engine.tasks.drafts import Intake
 from codesdk.policy import decide
 
 NEVER_MADE = "The runtime did not go through with this call."
-UNWRITTEN = "The call cannot be written down, so it must not run."
+UNWRITTEN = "The call cannot be recorded, so it must not run."
 NOBODY_WAITS = "The runtime no longer waits for this call."
 SHUT_DOWN = "CodeSDK was shut down."
 CHANGED = "The runtime asks about another input than it announced; that is a call of its own."

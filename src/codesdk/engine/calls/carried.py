@@ -1,4 +1,4 @@
-"""An interrupted task to questions that outlive it, and a call that a person approved since to its next attempt.
+"""Keeps an interrupted task's open questions, and runs the calls that a person has approved since in another attempt.
 
 The stored input is run again only if it is exactly the one that the person saw.
 """

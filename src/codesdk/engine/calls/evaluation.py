@@ -1,4 +1,4 @@
-"""A call to CodeSDK's opinions on it, whatever its origin. Waits for nobody.
+"""Collects CodeSDK's opinions on a call, whatever its origin. Waits for nobody.
 
 The input is validated here, once; the prepared tool is kept in the call, ready to run.
 """
@@ -144,10 +144,12 @@ def check_identity(identity: ToolIdentity, attempt: int | None, input_hash: str 
     """Raise `Conflict` if an answer was meant for another attempt or another input."""
     if attempt is not None and attempt != identity.attempt:
         raise Conflict(
-            f"Call {identity.tool_call_id} is at attempt {identity.attempt}, not {attempt}. Look again."
+            f"Call {identity.tool_call_id} is at attempt {identity.attempt}, not {attempt}. Read the question again."
         )
     if input_hash is not None and input_hash != identity.input_hash:
-        raise Conflict(f"Call {identity.tool_call_id} has another input than the one answered. Look again.")
+        raise Conflict(
+            f"Call {identity.tool_call_id} has another input than the one that was answered. Read the question again."
+        )
 
 
 def rule_behind(call: LiveCall, result: Verdict) -> str | None:

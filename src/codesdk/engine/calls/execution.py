@@ -1,4 +1,4 @@
-"""Approved calls to runs, and their output, results and file changes to events and artifacts.
+"""Runs approved calls, and records their output, results and file changes as events and artifacts.
 
 `Executions` runs the tools; `Execution` records one run.
 """

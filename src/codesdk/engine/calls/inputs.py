@@ -1,4 +1,4 @@
-"""An arriving call to its input: decoded, redacted and hashed, once. Pure.
+"""Reads the input of an arriving call: decoded, redacted and hashed, once. Pure.
 
 Every call passes through `take`, whatever its origin, and everything behind it uses the result: `LiveCall` is the
 call from there on. The tool validates the input later, in `evaluation`.

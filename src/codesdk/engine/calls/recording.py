@@ -1,4 +1,4 @@
-"""An arrived call to what is recorded of its request: what is large is stored apart first."""
+"""Prepares the record of a call that arrived: what is large is stored apart first."""
 
 from typing import Any
 

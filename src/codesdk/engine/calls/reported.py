@@ -1,4 +1,4 @@
-"""What a runtime reports about its calls to events: it ran one itself, drops one, or announced one twice.
+"""Records what a runtime reports about its calls: it ran one itself, drops one, or announced one twice.
 
 CodeSDK does not run native calls and cannot confine them. It decides a runtime's question like any other
 call, records what the runtime reports, and ends a task whose runtime did not ask.

@@ -1,4 +1,4 @@
-"""Files changed by tools back to what they were, from the undo store; `files.undone` records it.
+"""Restores files that tools changed, from the undo store; `files.undone` records it.
 
 A call is undone as a whole, and only if each of its files is still as the tool left it. The newest call is
 undone first.

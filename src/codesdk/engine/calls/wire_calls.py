@@ -1,4 +1,4 @@
-"""Calls that the gateway kept from the runtime (origin `wire`) to their record: requested, and denied at once.
+"""Records calls that the gateway kept from the runtime (origin `wire`): requested, and denied at once.
 
 The model made them, the runtime never heard of them, and nothing runs. So they are no fault of the runtime's, no policy
 is asked, and nobody waits for an answer: the gateway tells the model itself. What is recorded is enough for the gateway
@@ -52,7 +52,7 @@ async def record_denied(scope: SessionScope, intake: Intake, tools: KnownTools, 
 def note_denied(scope: SessionScope, call: WireCall, why: str, *, in_task: bool) -> None:
     """Note a denied call that cannot be one of a task."""
     name = mend(str(call.name))[:200]
-    message = f"The model called {name}, which is none of the session's tools. The call was kept from the runtime. {why}"
+    message = f"The model called {name}, which is not one of the session's tools. The runtime did not get the call. {why}"
     details: dict[str, Any] = {"tool": name, "rule": WIRE, "request_id": call.request_id}
     scope.journal.write(
         ev.RuntimeNotice(kind="denied_call", message=message, details=details), in_task=in_task

@@ -1,4 +1,4 @@
-"""A stored log and another policy to what that policy would have decided on each call. Read-only.
+"""Finds out what another policy would have decided on each call of a stored log. Read-only.
 
 Behind `codesdk policy replay`. Compares what policies say before a person is asked: a person's answer does
 not come from a policy.

@@ -1,4 +1,4 @@
-"""A stored session to what is wrong with it: `Checker` checks the log, this module its rows and artifacts.
+"""Finds what is wrong with a stored session: `Checker` checks the log, this module its rows and artifacts.
 
 Behind `codesdk verify`. Every artifact that an event names must be stored (invariant 1: what is shown is
 stored) with the hashes that the event states; the rows must equal a fresh fold of the log (9). Reads page by

@@ -1,4 +1,4 @@
-"""Committed events to readers: a short ring in memory (at least one batch), with the store behind it.
+"""Shows committed events to readers: a short ring in memory (at least one batch), with the store behind it.
 
 A reader holds only a cursor. While that is in the ring it is served from there; when it has fallen behind, it
 pages from the store and rejoins. So a slow reader loses nothing and slows nobody down. What all readers have

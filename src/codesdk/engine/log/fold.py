@@ -1,4 +1,4 @@
-"""One event to changes of a session's state, and of the rows that the store keeps of it.
+"""Applies one event to a session's state, and to the rows that the store keeps of it.
 
 Only `fold` changes a `SessionState`: the journal runs it on new events, loading and replay on stored ones. It
 decides nothing and tolerates anything that a log can hold.

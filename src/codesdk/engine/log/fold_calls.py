@@ -1,4 +1,4 @@
-"""Tool-call and approval events to changes of a session's state and rows. The other half of `fold`."""
+"""Applies tool-call and approval events to a session's state and rows. The other half of `fold`."""
 
 from typing import Any
 
@@ -201,7 +201,8 @@ def _revoked(state: SessionState, event: Event, payload: ev.GrantRevoked, _: Cha
 
 def _carried(state: SessionState, event: Event, payload: ev.ApprovalCarried, changes: Changes) -> None:
     own = {name: getattr(payload, name) for name in payload.__struct_fields__ if name not in _QUESTION}
-    carried = Carried(requested_at=event.time, question=payload.question, **own)
+    asker = state.last_task  # its end comes right before
+    carried = Carried(requested_at=event.time, task_id=asker, question=payload.question, **own)
     state.carried.append(carried)
     changes.approvals.append(carried_row(state, carried))
 

@@ -1,4 +1,4 @@
-"""Events about what a runtime is given of a conversation to changes of a session's state. A part of `fold`."""
+"""Applies events about what a runtime is given of a conversation to a session's state. A part of `fold`."""
 
 from typing import Any
 

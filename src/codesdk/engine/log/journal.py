@@ -1,4 +1,4 @@
-"""Payloads to events: the only place that assigns a seq.
+"""Turns payloads into events: the only place that assigns a seq.
 
 The pure half of the recorder. `ledger` and `lifecycle` write through a journal; each event passes the choke
 point, which encodes it. The recorder stores what its `sink` gets; replay compares it with a stored log.

@@ -1,4 +1,4 @@
-"""Stored sessions to state (a snapshot and the events after it) and to transcripts (rows, or the log).
+"""Loads stored sessions: their state (a snapshot and the events after it) and transcripts (rows, or the log).
 
 Loading a state reads only what came after the last snapshot. Nothing here takes ownership.
 """

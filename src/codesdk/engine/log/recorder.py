@@ -1,4 +1,4 @@
-"""Events of one session to the log, then to the feed. The single writer of a session.
+"""Commits the events of one session to the log, then shows them in the feed. The single writer of a session.
 
 An event is encoded and folded when it is written, committed in a batch with its neighbours, and shown only
 then. When a commit fails, everything after it fails too and the recorder is broken for good: the session must

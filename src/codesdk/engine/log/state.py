@@ -217,6 +217,8 @@ class Carried(msgspec.Struct, kw_only=True, omit_defaults=True):
     input_hash: str
     input_redacted: bool
     requested_at: str
+    task_id: str | None = None
+    """The interrupted task that asked. It stays the asker when another one has gone on."""
     question: Question | None = None
     approved: bool | None = None
     by: Actor | None = None

@@ -1,4 +1,4 @@
-"""Committed events to a durable subscriber: at least once, in commit order, from a stored cursor.
+"""Delivers committed events to a durable subscriber: at least once, in commit order, from a stored cursor.
 
 A subscription pages from the store in its own task and holds no more than a few pages, so however slow the
 subscriber is, no session waits for it. Commits only wake it, and it takes those of a moment together.

@@ -1,4 +1,4 @@
-"""Events to transcript: messages are assembled while a task runs and sealed in order.
+"""Builds the transcript from events: messages are assembled while a task runs and sealed in order.
 
 A part of the fold. Events do not come in the order of a message, so parts are grouped by `message_id` and
 calls placed by `index`. A part is sealed into rows (one assistant message, then one tool message) when

@@ -1,4 +1,4 @@
-"""Model requests that pass the gateway to events of the session: their start, exact input, end and usage.
+"""Records model requests that pass the gateway: their start, exact input, end and usage.
 
 `SessionTap` implements the port `ModelTap`, one for each session that opened the gateway. Facts that arrive
 after their task has ended carry no `task_id`.

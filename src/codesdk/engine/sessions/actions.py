@@ -1,4 +1,4 @@
-"""Actions to calls on sessions: the only way to change one.
+"""Carries out actions on sessions: the only way to change one.
 
 Access, the operator's permits and idempotency are checked here, once for all actions and callers;
 `LiveSession` decides what an action does. Each handler returns the action's result and has already stored it
@@ -313,6 +313,8 @@ class SessionActions:
     ) -> None:
         live = await self._acquire(action.session_id, caller)
         approves = isinstance(action, act.ApproveCall)
+        if caller.actor.kind == "extension":
+            _check_extension(live, action)
         await live.answer(
             action.tool_call_id,
             "approve" if approves else "deny",
@@ -327,8 +329,12 @@ class SessionActions:
         self.on_answered(live)
 
     async def _answer_question(self, action: act.AnswerQuestion, caller: Caller, key: KeyRow | None) -> None:
+        if caller.actor.kind == "extension":
+            raise Forbidden("Only people answer questions in words, not extensions.")
         live = await self._acquire(action.session_id, caller)
-        await live.answer_question(action.approval_id, action.text, by=caller.actor, key=key)
+        await live.answer_question(
+            action.approval_id, action.text, by=caller.actor, task_id=action.task_id, key=key
+        )
         self.on_answered(live)
 
     async def _revoke(self, action: act.RevokeGrant, caller: Caller, key: KeyRow | None) -> None:
@@ -437,6 +443,17 @@ def _said(action: Action[Any]) -> Any:
 def _check_equipment(equipment: Equipment, caller: Caller) -> None:
     if equipment.mcp_servers:
         _demand_admin(caller, "A session with mcp_servers")
+
+
+def _check_extension(live: LiveSession, action: act.ApproveCall | act.DenyCall) -> None:
+    """Raise `Forbidden` for all but one call that waits now. Whether a rule lets the extension, `Approvals` knows."""
+    state, asked = live.state, action.tool_call_id
+    wide = isinstance(action, act.ApproveCall) and action.scope == "session"
+    others = (*state.budget_questions, *state.server_questions, *(one.tool_call_id for one in state.carried))
+    if wide or asked in others:
+        raise Forbidden(
+            "An extension may answer for one waiting call only: not for the session, and no other question."
+        )
 
 
 def _demand_admin(caller: Caller, what: str) -> None:

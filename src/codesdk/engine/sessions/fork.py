@@ -1,4 +1,4 @@
-"""A stored session at a seq to the first event and the rows of its fork.
+"""Makes the first event and the rows of a fork from a stored session at a seq.
 
 Only the transcript up to that seq is copied; a task that was running there counts as stopped.
 """

@@ -1,4 +1,4 @@
-"""Interrupted tasks of sessions that say `on_interrupt: resume` to resumed ones, without anyone asking.
+"""Resumes interrupted tasks without anyone asking, in sessions with the setting `on_interrupt: resume`.
 
 A session is considered when it is loaded, and when something that it waits for was answered. The engine then resumes
 it through `execute` like anyone else, so a person who does so at the same moment is as likely to be first.

@@ -1,4 +1,4 @@
-"""A session without a task to the end of its runtime's process, after a time.
+"""Ends the process of a session's runtime when no task has needed it for a while.
 
 The process is the runtime's to start again: the next task waits until it is gone, and then resumes its conversation.
 """

@@ -43,7 +43,7 @@ TOKEN_CHARS = 24
 """A part of a URL that has at least this many characters is a token."""
 
 SERVED: tuple[McpTransport, ...] = ("http", "stdio")
-"""The MCP transports over which a session's tools can be had: HTTP, and a program of ours that passes all on to it."""
+"""The MCP transports that serve a session's tools: HTTP, and a program of ours that forwards to it."""
 
 T = TypeVar("T")
 _log = logging.getLogger("codesdk.resources")
@@ -174,11 +174,13 @@ class Resources:
         door, scope = self._scope.ports.models, self._scope
         if door is None:
             raise TaskFailure(
-                "This runtime needs the model gateway, and there is none here.", code="RUNTIME_UNAVAILABLE"
+                "This runtime needs the model gateway, and this engine has none. Choose another runtime.",
+                code="RUNTIME_UNAVAILABLE",
             )
         if login is not None and scope.permits.logins.get(scope.state.runtime_name) != "through":
             raise TaskFailure(
-                f"The logins of {scope.state.runtime_name} do not pass the gateway here.", code="FORBIDDEN"
+                f"The logins of {scope.state.runtime_name} do not pass the gateway here. Use a key, or ask the operator.",
+                code="FORBIDDEN",
             )
         async with self._opening:
             if self._model_url is not None and (self._login, self._rules) != (login, rules):
@@ -248,7 +250,7 @@ class Resources:
         missing = scope.settings.mcp_servers if scope.attached is None else []
         if missing:
             raise InvalidRequest(
-                f"The session uses the MCP servers {', '.join(missing)}, and nobody has said how to reach"
+                f"The session uses the MCP servers {', '.join(missing)}, and does not know how to reach"
                 " them. Open it with mcp_servers."
             )
 

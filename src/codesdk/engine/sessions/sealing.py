@@ -1,4 +1,4 @@
-"""Equipment to sealed bytes beside the log and back, and what a session in memory holds of it.
+"""Seals equipment beside the log and reads it back; also what a session in memory holds of it.
 
 The log only names the kinds of equipment that a session has (`sealed`), so that what is missing can be said.
 """
@@ -62,7 +62,7 @@ async def unseal(store: EquipmentStore, session_id: str) -> Equipment:
     body = data[_HASH_BYTES:]
     # A flipped bit in a secret would otherwise go unnoticed until the secret is in the log.
     if data[:_HASH_BYTES] != _hash(session_id, body):
-        raise StorageFailure(f"the sealed equipment of session {session_id} is damaged; equip it again")
+        raise StorageFailure(f"The sealed equipment of session {session_id} is damaged. Equip it again.")
     return msgspec.msgpack.decode(body, type=Equipment)
 
 

@@ -1,4 +1,4 @@
-"""Secrets of the engine and its sessions to redactors that remove them from values.
+"""Makes redactors from the secrets of the engine and its sessions.
 
 Kept here once a session was loaded; beside the log they are part of its sealed equipment.
 """

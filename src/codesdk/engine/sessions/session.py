@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from codesdk.contract.errors import Busy, Conflict, Forbidden, InvalidRequest, NotFound
+from codesdk.contract.errors import Busy, Conflict, InvalidRequest, NotFound
 from codesdk.contract.events import GrantRevoked, Resumes, SettingsChanged
 from codesdk.contract.messages import Message
 from codesdk.contract.options import fitting, read_options
@@ -25,7 +25,7 @@ from codesdk.engine.calls.questions import take_answer, unanswerable
 from codesdk.engine.log.fold import session_row, task_row
 from codesdk.engine.log.fold_calls import call_asked_about
 from codesdk.engine.log.recorder import Recorder
-from codesdk.engine.log.state import SessionState
+from codesdk.engine.log.state import Carried, SessionState
 from codesdk.engine.models.limits import Spending
 from codesdk.engine.sessions.creation import check_fit
 from codesdk.engine.sessions.queue import Slots, TaskQueue
@@ -135,7 +135,7 @@ class LiveSession:
             )
         if run.writes_summary:
             raise Conflict(
-                f"Task {run.task_id} sums up the conversation and takes no input; queue a task instead."
+                f"Task {run.task_id} is summarizing the conversation and takes no input. Queue a task instead."
             )
         messages = await take_messages(self.scope, messages, self.resources.capabilities)
         row = await self.task_row(run.task_id)
@@ -186,18 +186,7 @@ class LiveSession:
             reason = take_words(self.scope, reason)
         carried = next((c for c in self.state.carried if c.tool_call_id == tool_call_id), None)
         run = self.queue.run
-        asking = self.state.interrupted_task if carried is not None else run and run.task_id
-        if task_id is not None and task_id != asking:
-            raise NotFound(f"No call {tool_call_id} of task {task_id} waits for an answer.")
-        if by.kind == "extension" and (
-            scope == "session"
-            or carried is not None
-            or tool_call_id in self.state.budget_questions
-            or tool_call_id in self.state.server_questions
-        ):
-            raise Forbidden(
-                "An extension answers for one call while it waits: not for the session, and no other question."
-            )
+        self._check_asker(task_id, tool_call_id, carried)
         if decision == "approve" and (
             tool_call_id in self.state.server_questions
             or (carried is not None and carried.question is not None)
@@ -222,14 +211,19 @@ class LiveSession:
         await self._commit(None, key)
 
     async def answer_question(
-        self, approval_id: str, text: str, *, by: Actor, key: KeyRow | None = None
+        self,
+        approval_id: str,
+        text: str,
+        *,
+        by: Actor,
+        task_id: str | None = None,
+        key: KeyRow | None = None,
     ) -> None:
         """Answer a question with text, or one that a crash left waiting. The first answer counts."""
-        if by.kind == "extension":
-            raise Forbidden("A question in words is for people, not for an extension.")
         text = take_words(self.scope, text)
         state, run = self.state, self.queue.run
         carried = next((entry for entry in state.carried if entry.approval_id == approval_id), None)
+        self._check_asker(task_id, approval_id, carried)
         server = state.server_questions.get(approval_id)
         asked = call_asked_about(state, approval_id)
         if asked is not None and asked.phase != "waiting":
@@ -251,6 +245,17 @@ class LiveSession:
             call_id, attempt = asked.identity.tool_call_id, asked.identity.attempt
             await run.calls.approvals.answer(call_id, "approve", by, "once", None, attempt, None, text)
         await self._commit(None, key)
+
+    def _check_asker(self, task_id: str | None, name: str, carried: Carried | None) -> None:
+        """Raise `NotFound` if a question is another task's than the one that it is answered for."""
+        budget, run = self.state.budget_questions.get(name), self.queue.run
+        if task_id is None or (budget is not None and budget.task_id is None):
+            return  # what a budget asks after the end of a task is the session's, so it is every task's
+        asking = (
+            (carried.task_id or self.state.interrupted_task) if carried is not None else run and run.task_id
+        )
+        if task_id != asking:
+            raise NotFound(f"Nothing of task {task_id} waits for an answer under {name}.")
 
     async def revoke(self, tool: str, by: Actor, key: KeyRow | None = None) -> None:
         """Ask about a tool again from now on. Calls that were already decided are not affected."""
@@ -315,7 +320,7 @@ class LiveSession:
             )
         found, before = self._find_runtime(runtime), state.runtime_name
         if found.name == before:
-            raise InvalidRequest(f"Session {self.session_id} is a session of {before} already.")
+            raise InvalidRequest(f"Session {self.session_id} runs on {before} already. Name another runtime.")
         check_fit(found, state.config.native_tools, self.scope.settings)
         config = self.scope.settings.runtime_config
         left = _options_for(found, self.scope, runtime_config)

@@ -1,4 +1,4 @@
-"""A conversation that is too large to less of it: its oldest turns are left out, after a summary if one is wanted.
+"""Shortens a conversation that is too large: its oldest turns are left out, after a summary if one is wanted.
 
 The transcript keeps everything. `session.compacted` says what a runtime is given of it from then on.
 """

@@ -1,4 +1,4 @@
-"""Transcript to a runtime's input, and the record of it: the whole conversation as far as it fits, or what is new.
+"""Compiles and records a runtime's input: the whole conversation as far as it fits, or what is new.
 
 The compiled input is a short manifest: a range of the transcript with the hash chain up to its end, the tools, the
 settings and what was left out. It is recorded in a `model.input` event; replay compiles it again.

@@ -1,4 +1,4 @@
-"""Drafts that a runtime yields to events: checked against the contract, redacted, with the raw message.
+"""Turns the drafts that a runtime yields into events: checked against the contract, redacted, with the raw message.
 
 Stands between a runtime's stream and the journal. A secret may arrive in pieces, so the end of a streaming
 block is held back; so may a mark, which never becomes a part of the model's words. A malformed item becomes a

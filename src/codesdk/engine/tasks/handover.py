@@ -1,4 +1,4 @@
-"""A task to its runtime: goes on with the runtime's own conversation, or begins one from the transcript.
+"""Hands a task to its runtime: continues the runtime's own conversation, or begins one from the transcript.
 
 What is decided here is recorded before it happens, and told to the runtime in `TaskInput.history`. A runtime that
 cannot go on natively after all is given the transcript, which is recorded as well.

@@ -1,4 +1,4 @@
-"""A workspace's instruction files to texts for the runtime's model, and to the list of them.
+"""Reads a workspace's instruction files: their texts for the runtime's model, and the list of them.
 
 Only with `implicit_sources: capture`, and only plain text files that the runtime names: nothing executable,
 no links, nothing that such a file refers to. CodeSDK reads them, and the runtime's own reader stays off.

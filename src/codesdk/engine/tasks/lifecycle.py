@@ -1,4 +1,4 @@
-"""What happens to sessions and tasks to events: pure decisions that write through a journal.
+"""Decides which events follow from what happens to sessions and tasks, and writes them through a journal. Pure.
 
 Each function takes one thing that happened and writes all events that follow from it, without an await.
 Replay calls the same functions.

@@ -1,4 +1,4 @@
-"""The marks that stand for denied calls in what an agent repeats of an answer: text with them to text without. Pure.
+"""Removes the marks that stand for denied calls from what an agent repeats of an answer. Pure.
 
 The gateway puts a mark in the place of a call that it kept from the agent, and the agent takes it for the model's
 words. The call itself is in the log, so nothing is lost when the mark is taken out of the words.

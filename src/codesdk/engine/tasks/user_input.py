@@ -1,4 +1,4 @@
-"""What users say to a session to what may be stored: checked, bounded, and without secrets.
+"""Prepares what users say to a session for the log: checked, bounded, and without secrets.
 
 Messages with their files, changes of settings, and the reasons given with stops and answers. What runtimes say
 goes through `drafts`.

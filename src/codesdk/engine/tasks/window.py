@@ -1,4 +1,4 @@
-"""A transcript to the part of it that fits a budget: the newest turns, with large tool results as previews.
+"""Selects the part of a transcript that fits a budget: the newest turns, with large tool results as previews.
 
 `Window` keeps what fits, so that each task adds only what is new; a loaded session reads back no more than the
 budget holds. What it keeps depends on the messages, the budget and the last compaction alone, not on when they

@@ -203,4 +203,6 @@ def _hash_of(exchange: Exchange) -> str:
             exchange.wire, exchange.method, exchange.path, exchange.query, exchange.request, exchange.step
         )
     except RecursionError:
-        raise InvalidRequest(f"exchange {exchange.number} is nested too deeply to be compared") from None
+        raise InvalidRequest(
+            f"Exchange {exchange.number} is nested too deeply to be compared. Record it again."
+        ) from None

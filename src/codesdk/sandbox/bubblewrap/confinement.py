@@ -1,4 +1,4 @@
-"""A command and its limits to the arguments of bubblewrap, and the data it reads from descriptors.
+"""Builds the arguments of bubblewrap for a command and its limits, and the data that it reads from descriptors.
 
 Pure except for the descriptors. Each option answers an attack in docs/sandbox.md; the order matters.
 """

@@ -1,4 +1,4 @@
-"""A process in its own network to a socket that listens there and is served from here.
+"""Opens a socket that listens inside a sandboxed network and is served from outside.
 
 A process with threads cannot enter another user namespace, so a small one does it: it joins the user and
 network namespaces of the sandbox's first process, listens on its loopback, and passes the socket back. It

@@ -1,4 +1,4 @@
-"""The system call filter of a sandbox: rules as data to the BPF program that the kernel runs.
+"""The system call filter of a sandbox: compiles rules, which are data, into the BPF program that the kernel runs.
 
 A deny list, because a coding agent runs arbitrary compilers and test runners. It refuses what opens another
 way out, what exposes large parts of the kernel that nobody here needs, and what would leave something

@@ -1,4 +1,4 @@
-"""Files beneath an open directory: a relative path to the bytes of a regular file, or a refusal in words.
+"""Files beneath an open directory: a relative path gives the bytes of a regular file, or a refusal in words.
 
 The directory is the one that a `Workspace` names, reached through no link. The kernel resolves paths from its
 descriptor (`openat2`), through no link and never out of it; where it cannot, each component is opened from the one

@@ -1,4 +1,4 @@
-"""A command's needs to the engine's configuration of a hardened container.
+"""Writes the engine's configuration of a hardened container for what a command needs.
 
 Pure, except that it looks at the workspace. `require_accepted` checks that the engine applied everything.
 """

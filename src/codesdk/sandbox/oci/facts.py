@@ -1,4 +1,4 @@
-"""What an engine reports about itself to what it can and cannot do.
+"""Concludes what an engine can and cannot do from what it reports about itself.
 
 An engine whose containers would not be a sandbox is refused here, once, before any command.
 """

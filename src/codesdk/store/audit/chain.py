@@ -1,4 +1,4 @@
-"""Audit entries to lines of a hash chain in segment files and back, and the signed head that marks its end.
+"""Writes audit entries as lines of a hash chain in segment files and reads them; a signed head marks its end.
 
 A line is the RFC 8785 form of a record. Its hash covers everything else in it, including the hash of the line
 before. `chain_file` writes the chain; `reading` and `verify` read it.
@@ -158,7 +158,9 @@ def read_key(root: Path) -> bytes | None:
     except (FileNotFoundError, ValueError):
         return None
     except OSError as error:
-        raise StorageFailure(f"the audit's key in {root} cannot be read: {error.strerror}") from error
+        raise StorageFailure(
+            f"The audit's key in {root} cannot be read: {error.strerror}. Look at its permissions."
+        ) from error
 
 
 def make_key(root: Path) -> bytes:

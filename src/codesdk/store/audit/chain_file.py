@@ -1,4 +1,4 @@
-"""`ChainFile`: entries to lines at the end of the last segment, and a signed head.
+"""`ChainFile` appends entries to the last segment, and signs a head.
 
 Blocking; `trail` uses it in one thread. A crash leaves at most a torn last line, which is cut off at the next
 start and recorded. A chain that was changed meanwhile goes on from its signed head, so that the gap stays
@@ -90,7 +90,7 @@ class ChainFile:
         after = _last_of(oldest[-1].path)
         if after is None:
             raise StorageFailure(
-                f"the last line of {oldest[-1].path.name} is damaged, so its segment is kept"
+                f"The last line of {oldest[-1].path.name} is damaged, so its segment is kept. Verify the audit."
             )
         names = [segment.path.name for segment in oldest]
         entry = storage_entry(

@@ -1,4 +1,4 @@
-"""Events, failures and HTTP requests to audit entries: only the events that say who allowed what.
+"""Makes audit entries from events, failures and HTTP requests: only from events that say who allowed what.
 
 Pure. Nothing that a runtime may draft can name a person here; a `runtime.notice` has no entry at all. Texts
 of prompts, inputs and outputs stay in the log; an entry names their event (`session_id`, `seq`).

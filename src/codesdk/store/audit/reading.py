@@ -1,4 +1,4 @@
-"""Segment files to records, by number, principal, session and category; works beside a live writer.
+"""Reads records from segment files, by number, principal, session and category; works beside a live writer.
 
 Does not check the chain: `verify` does. A line that is not a record is skipped.
 """
@@ -71,7 +71,9 @@ def lines_of(path: Path) -> Iterator[bytes]:
     except FileNotFoundError:
         return  # old records were removed meanwhile
     except OSError as error:
-        raise StorageFailure(f"the audit cannot be read: {path.name}: {error.strerror}") from error
+        raise StorageFailure(
+            f"The audit cannot be read: {path.name}: {error.strerror}. Look at the disk and its permissions."
+        ) from error
 
 
 def _from(found: Sequence[Segment], after: int) -> Sequence[Segment]:

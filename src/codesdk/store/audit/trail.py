@@ -1,4 +1,4 @@
-"""`Audit`: what happened to one hash-chained record, written by its own thread.
+"""`Audit` keeps one hash-chained record of what happened, written by its own thread.
 
 A durable `Subscriber` of the engine: it takes events page by page and records each once, whatever crashes
 when. What is not an event (HTTP requests, a log that could not be written) is noted through a bounded queue,
@@ -96,7 +96,7 @@ class Audit:
             return await asyncio.to_thread(cls, root, redactor or Redactor(), max_queued, segment_bytes)
         except OSError as error:
             raise StorageFailure(
-                f"the audit in {root} cannot be written: {error.strerror}; look at the disk and its permissions"
+                f"The audit in {root} cannot be written: {error.strerror}. Look at the disk and its permissions."
             ) from error
 
     # --- input -----------------------------------------------------------------------------------
@@ -153,14 +153,16 @@ class Audit:
         try:
             await self.do(ChainFile.sync)
         except OSError as error:
-            raise StorageFailure(f"the audit cannot be written: {error.strerror}") from error
+            raise StorageFailure(
+                f"The audit cannot be written: {error.strerror}. Look at the disk and its permissions."
+            ) from error
         if self.trouble is not None:
             raise StorageFailure(self.trouble)
 
     async def do(self, run: Callable[[ChainFile], T]) -> T:
         """Run something on the chain in the audit's thread, and return its result."""
         if self._closed:
-            raise StorageFailure("the audit is closed")
+            raise StorageFailure("The audit is closed. Open the data directory again.")
         done: Future[T] = Future()
         # Not to be cancelled any more: what was asked for is done even if nobody waits for it.
         done.set_running_or_notify_cancel()
@@ -208,7 +210,7 @@ class Audit:
         await asyncio.to_thread(self._thread.join)
         left = len(self._kept)
         if left:
-            raise StorageFailure(f"{left} audit records could not be written; {self.trouble}")
+            raise StorageFailure(f"{left} audit records could not be written. {self.trouble}")
 
     # --- the thread ------------------------------------------------------------------------------
 
@@ -297,8 +299,10 @@ class Audit:
     def _refused(self, error: OSError) -> None:
         if self.trouble is None:
             self._failing_since = time.monotonic()
-            self.trouble = f"the audit cannot be written: {error.strerror}"
-            _log.error("%s; records are kept and tried again", self.trouble)
+            self.trouble = (
+                f"The audit cannot be written: {error.strerror}. Look at the disk and its permissions."
+            )
+            _log.error("%s Records are kept and tried again.", self.trouble)
 
 
 def _over(found: Sequence[Segment], max_age_s: float | None, max_bytes: int | None) -> list[Segment]:

@@ -1,4 +1,4 @@
-"""A chain to what is wrong with it: records removed, changed, swapped, added or cut off, or files missing.
+"""Finds what is wrong with a chain: records removed, changed, swapped, added or cut off, or files missing.
 
 Works beside a live writer and on a copy. Without the key it checks the chain, but not the head's signature.
 """

@@ -1,4 +1,4 @@
-"""The write-ahead log to the database file, in a thread beside the writer, so that no commit waits for it.
+"""Merges the write-ahead log into the database file, in a thread beside the writer, so that no commit waits for it.
 
 SQLite would merge inside the commit that fills the log, which delays everything after it by some ten
 milliseconds. Here another connection copies what there is; when it is done, the writer copies the little that

@@ -1,4 +1,4 @@
-"""A path to an open SQLite connection, for the one writer or a reader beside it; SQLite's errors to ours."""
+"""Opens SQLite connections, for the one writer or a reader beside it, and explains SQLite's errors."""
 
 import os
 import sqlite3
@@ -23,14 +23,14 @@ _READER_CACHE_KIB = 512
 _DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_IOERR})
 
 _REASONS = {
-    sqlite3.SQLITE_FULL: "the disk (or the quota) that holds {path} is full; free some space, then try again",
-    sqlite3.SQLITE_READONLY: "{path} cannot be written: it or its directory is read-only; change its permissions",
-    sqlite3.SQLITE_NOTADB: "{path} is not a database, or its first page is damaged; restore it or move it away",
-    sqlite3.SQLITE_CORRUPT: "{path} is damaged; restore it from a backup, or recover it with the sqlite3 shell's "
-    ".recover command",
-    sqlite3.SQLITE_IOERR: "the disk that holds {path} reports an error; look at the disk and at the system's log",
-    sqlite3.SQLITE_BUSY: "{path} is locked by another program; find it and close it",
-    sqlite3.SQLITE_CANTOPEN: "{path} cannot be opened; look at the permissions of it and its directory",
+    sqlite3.SQLITE_FULL: "The disk (or the quota) that holds {path} is full ({error}). Free some space, then try again.",
+    sqlite3.SQLITE_READONLY: "{path} cannot be written: it or its directory is read-only ({error}). Change its permissions.",
+    sqlite3.SQLITE_NOTADB: "{path} is not a database, or its first page is damaged ({error}). Restore it or move it away.",
+    sqlite3.SQLITE_CORRUPT: "{path} is damaged ({error}). Restore it from a backup, or recover it with the sqlite3 shell's "
+    ".recover command.",
+    sqlite3.SQLITE_IOERR: "The disk that holds {path} reports an error ({error}). Look at the disk and at the system's log.",
+    sqlite3.SQLITE_BUSY: "{path} is locked by another program ({error}). Find it and close it.",
+    sqlite3.SQLITE_CANTOPEN: "{path} cannot be opened ({error}). Look at the permissions of it and its directory.",
 }
 _RETRYABLE = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY})
 
@@ -60,7 +60,7 @@ def connect_writer(
 def connect_reader(path: Path, known: int = len(MIGRATIONS)) -> sqlite3.Connection:
     """Open a file for reading, beside a live writer or on a read-only disk. Raise `NotFound` if missing."""
     if not path.is_file():
-        raise NotFound(f"there is no database {path}; is this the right data directory?")
+        raise NotFound(f"There is no database {path}. Is this the right data directory?")
     try:
         return _require_readable(connect(path, "ro"), path, known)
     except sqlite3.OperationalError as error:
@@ -80,8 +80,8 @@ def _require_readable(db: sqlite3.Connection, path: Path, known: int) -> sqlite3
         check_version(version, known, path)
         if version < known:
             raise StorageFailure(
-                f"{path} was written by an older CodeSDK (schema version {version}, this one needs {known}); "
-                "open it once for writing to upgrade it"
+                f"{path} was written by an older CodeSDK (schema version {version}, this one needs {known}). "
+                "Open it once for writing to upgrade it."
             )
     except BaseException:
         db.close()
@@ -127,14 +127,16 @@ def explain(error: Exception, path: Path) -> CodeSDKError:
         return error
     if isinstance(error, sqlite3.Error):
         code = code_of(error)
-        reason = _REASONS.get(code, "{path}: the database refused") + " ({error})"
+        reason = _REASONS.get(code, "The database {path} refused ({error}). Look at the disk and at the log.")
         return StorageFailure(
             reason.format(path=path, error=error),
             retryable=code in _RETRYABLE,
             details={"sqlite": getattr(error, "sqlite_errorname", type(error).__name__)},
         )
     if isinstance(error, OSError):
-        return StorageFailure(f"{path}: {error.strerror or error}")
+        return StorageFailure(
+            f"{path} cannot be used: {error.strerror or error}. Look at the disk and its permissions."
+        )
     if isinstance(error, TypeError | ValueError | OverflowError):
-        return InvalidRequest(f"a value cannot be stored: {error}")
-    return StorageFailure(f"{path}: unexpected {type(error).__name__}: {error}")
+        return InvalidRequest(f"A value cannot be stored: {error}. Leave it out.")
+    return StorageFailure(f"{path} cannot be used: {type(error).__name__}: {error}. Please report this.")

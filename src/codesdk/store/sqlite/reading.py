@@ -1,4 +1,4 @@
-"""Queries to rows, on a read-only connection. Where the disk is damaged, the rows around the damage.
+"""Runs queries on a read-only connection. Where the disk is damaged, it returns the rows around the damage.
 
 Every function takes a connection, then what the method of the same name in the port takes, and returns the answer
 with the number of rows it read.

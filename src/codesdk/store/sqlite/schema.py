@@ -135,12 +135,12 @@ def version_of(db: sqlite3.Connection, path: Path) -> int:
     tables = int(db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
     if owner != APPLICATION_ID and (tables or version):
         raise StorageFailure(
-            f"{path} is a database of another program; choose another data directory or move the file away"
+            f"{path} is a database of another program. Choose another data directory, or move the file away."
         )
     if 0 < version <= UNRELEASED:
         raise StorageFailure(
-            f"{path} was made by CodeSDK before its first release, in a form that is not read any more; "
-            "choose another data directory or remove this one. Nothing was changed.",
+            f"{path} was made by CodeSDK before its first release, in a form that is not read any more. "
+            "Choose another data directory or remove this one. Nothing was changed.",
             details={"version": version},
         )
     return max(0, version - UNRELEASED)
@@ -150,8 +150,8 @@ def check_version(version: int, known: int, path: Path) -> None:
     """Raise `StorageFailure` if a file was written by a newer CodeSDK than this one."""
     if version > known:
         raise StorageFailure(
-            f"{path} was written by a newer CodeSDK (schema version {version}, this one knows up to {known}); "
-            "upgrade CodeSDK to open it. Nothing was changed.",
+            f"{path} was written by a newer CodeSDK (schema version {version}, this one knows up to {known}). "
+            "Upgrade CodeSDK to open it. Nothing was changed.",
             details={"version": version, "known": known},
         )
 

@@ -1,4 +1,4 @@
-"""Appends and row changes to SQL, inside a transaction that the writer has begun.
+"""Carries out appends and row changes as SQL, inside a transaction that the writer has begun.
 
 `Tables` remembers the sessions it has seen (key, epoch, head), so an append needs no read; call `forget`
 after a rollback.

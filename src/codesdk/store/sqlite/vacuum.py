@@ -1,4 +1,4 @@
-"""Free pages of the database file to disk space, in steps short enough to fit between two commits.
+"""Gives the free pages of the database file back to the disk, in steps short enough to fit between two commits.
 
 A file made by this version returns its pages step by step. An older one must be rewritten once, which blocks
 all writes meanwhile: only if `rewrite` allows it.
