@@ -171,7 +171,7 @@ def test_of_many_working_directories_the_longest_count():
 def test_marks_in_marks_go_in_one_pass():
     marks = Marks()
     marks.add(ONE)
-    depth = 20_000
+    depth = 200_000
     assert marks.strip(ONE[:20] * depth + ONE[20:] * depth) == ""
     kept = MARK_START * depth + "]" * depth
     assert marks.strip(kept) is kept
@@ -195,7 +195,15 @@ def test_any_number_of_denied_calls_in_one_chunk_is_said_at_once():
         {"index": number, "id": f"c{number}", "function": {"name": "Bash", "arguments": "{}"}}
         for number in range(50_000)
     ]
-    chunk = {"choices": [{"index": 0, "delta": {"tool_calls": calls}, "finish_reason": "tool_calls"}]}
+    chunk = {
+        "choices": [
+            {
+                "index": 0,
+                "delta": {"content": "x" * 2 * LONG, "tool_calls": calls},
+                "finish_reason": "tool_calls",
+            }
+        ]
+    }
     data = b"data: " + json.dumps(chunk).encode() + b"\n\n"
     answer = acts_for("chat").answer(_plan(), {})
     said = answer.feed(data) + answer.end()
