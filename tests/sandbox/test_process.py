@@ -5,8 +5,9 @@ import os
 
 import pytest
 
+from codesdk.processes import readable
 from codesdk.sandbox import process
-from codesdk.sandbox.process import Overseer, Pipes, readable, to_the_end
+from codesdk.sandbox.process import Overseer, Pipes, to_the_end
 
 
 async def test_when_it_ends_no_timer_is_left_however_often_it_looked(monkeypatch):
