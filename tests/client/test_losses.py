@@ -12,7 +12,7 @@ from tests.daemon.rig import Daemon, daemon
 
 from codesdk.client import CodeSDKClient, Unreachable
 from codesdk.client.address import Address
-from codesdk.client.connection import Connection
+from codesdk.client.connection import DaemonConnection
 from codesdk.client.stream import EventStream, Parser
 from codesdk.contract.errors import Busy, CodeSDKError, Forbidden, NotFound
 from codesdk.contract.events import TERMINAL_TYPES
@@ -76,7 +76,7 @@ async def test_a_connection_that_falls_silent_is_given_up_and_replaced(running: 
         await (await session.start("Go.")).result()
         head = await session.service.head(session.id)
     async with proxy(running.url) as between:
-        connection = Connection(lambda: Address(between.url, None))
+        connection = DaemonConnection(lambda: Address(between.url, None))
         between.mute = True
         stream = EventStream(connection, f"/v1/sessions/{session.id}/events", 0, silence_s=0.2)
         reading = asyncio.create_task(_read_to(stream, head))
@@ -186,7 +186,7 @@ async def test_a_stream_ends_with_the_error_of_a_token_that_was_revoked(tmp_path
 
 async def test_patience_ends_with_the_address_that_was_tried(running: Daemon):
     async with proxy(running.url) as between:
-        connection = Connection(lambda: Address(between.url, None), patience_s=0.3)
+        connection = DaemonConnection(lambda: Address(between.url, None), patience_s=0.3)
         between.upstream = 1
         with pytest.raises(Unreachable, match=between.url):
             await connection.get("/v1/health", dict)

@@ -2,10 +2,12 @@
 
 import pytest
 
-from codesdk.script import Expect, Seen, unmet
+from codesdk.script import Expect, ScriptContext, unmet
 
-SEEN = Seen(user="please fix it", results=["line one", "denied: no"], offered=["workspace.read", "app.add"])
-NOTHING = Seen(user=None, results=[], offered=[])
+SEEN = ScriptContext(
+    user="please fix it", results=["line one", "denied: no"], offered=["workspace.read", "app.add"]
+)
+NOTHING = ScriptContext(user=None, results=[], offered=[])
 
 
 @pytest.mark.parametrize(
@@ -52,7 +54,7 @@ NOTHING = Seen(user=None, results=[], offered=[])
         ),
         (
             Expect(user_contains=("x",)),
-            Seen(user="y" * 300, results=[], offered=[]),
+            ScriptContext(user="y" * 300, results=[], offered=[]),
             f'expected the last user message to contain "x", but it is "{"y" * 200}…" (300 characters)',
         ),
     ],

@@ -46,7 +46,7 @@ def pause_s(failures: int) -> float:
     return longest * (0.5 + random.random() / 2)
 
 
-class Connection:
+class DaemonConnection:
     """One daemon, reached over HTTP."""
 
     def __init__(self, find: Find, *, patience_s: float = PATIENCE_S) -> None:

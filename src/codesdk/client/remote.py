@@ -14,7 +14,7 @@ from urllib.parse import quote
 import msgspec
 
 from codesdk.client.address import finder
-from codesdk.client.connection import Connection
+from codesdk.client.connection import DaemonConnection
 from codesdk.client.service import HttpService
 from codesdk.contract import api
 from codesdk.contract.access import ProviderName
@@ -29,7 +29,7 @@ from codesdk.handles import Handles
 class CodeSDKClient(Handles):
     """A daemon's sessions, as its caller may use them. Get it from `CodeSDKClient.connect`."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: DaemonConnection) -> None:
         self.daemon = HttpService(connection)
         """The daemon itself, for what the handles do not cover."""
         super().__init__(self.daemon)
@@ -51,7 +51,7 @@ class CodeSDKClient(Handles):
         check_arguments(url=url, token=token)
         if data_dir is not None:
             path_text(data_dir, "data_dir")
-        client = cls(Connection(finder(url, token, data_dir)))
+        client = cls(DaemonConnection(finder(url, token, data_dir)))
         try:
             await client._greet()
             yield client

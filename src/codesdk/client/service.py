@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from codesdk.client.connection import Connection
+from codesdk.client.connection import DaemonConnection
 from codesdk.client.stream import EventStream
 from codesdk.contract import api
 from codesdk.contract.actions import Action
@@ -54,7 +54,7 @@ class _Page(Record, frozen=True, kw_only=True):
 class HttpService:
     """The sessions of a daemon, as its caller may use them."""
 
-    def __init__(self, connection: Connection, sender: Sender | None = None) -> None:
+    def __init__(self, connection: DaemonConnection, sender: Sender | None = None) -> None:
         self.connection = connection
         self._sender = sender or Sender()
 

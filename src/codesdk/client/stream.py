@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING
 
-from codesdk.client.connection import CONNECT_S, LATER, Connection, failure_of, pause_s, retry_after_s
+from codesdk.client.connection import CONNECT_S, LATER, DaemonConnection, failure_of, pause_s, retry_after_s
 from codesdk.contract.errors import CodeSDKError
 from codesdk.contract.service import Published
 
@@ -27,7 +27,7 @@ class EventStream:
     """One reader's way through a session's log. Must be read only once."""
 
     def __init__(
-        self, connection: Connection, path: str, after_seq: int, *, silence_s: float = SILENCE_S
+        self, connection: DaemonConnection, path: str, after_seq: int, *, silence_s: float = SILENCE_S
     ) -> None:
         self._connection = connection
         self._path = path

@@ -110,7 +110,7 @@ class App:
             await self._upgrade(scope, receive, send)
             return
         headers: dict[bytes, bytes] = dict(scope["headers"])
-        seen = Seen(scope["method"], f"req_{secrets.token_hex(8)}")
+        seen = RequestRecord(scope["method"], f"req_{secrets.token_hex(8)}")
 
         async def sending(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -140,7 +140,7 @@ class App:
         finally:
             self._record(seen)
 
-    def _record(self, seen: "Seen") -> None:
+    def _record(self, seen: "RequestRecord") -> None:
         """Put a request into the audit if it changes something, exports something or is refused."""
         audit = self._sdk.audit
         if audit is None or not (seen.method != "GET" or seen.exports or seen.status in _REFUSALS):
@@ -157,7 +157,7 @@ class App:
         )
 
     async def _respond(
-        self, scope: Message, headers: dict[bytes, bytes], receive: Receive, seen: "Seen"
+        self, scope: Message, headers: dict[bytes, bytes], receive: Receive, seen: "RequestRecord"
     ) -> Respond:
         _refuse_doubles(scope["headers"])
         self._guard.check_origin(headers)
@@ -194,7 +194,7 @@ class App:
         """Let a WebSocket in by the same checks, and hand it to whoever serves its path."""
         await receive()  # the request to connect, which has nothing that the scope has not
         headers: dict[bytes, bytes] = dict(scope["headers"])
-        seen = Seen("GET", f"req_{secrets.token_hex(8)}")
+        seen = RequestRecord("GET", f"req_{secrets.token_hex(8)}")
         try:
             _refuse_doubles(scope["headers"])
             self._guard.check_origin(headers)
@@ -231,7 +231,9 @@ class App:
         service = self._sdk.as_caller(admitted.caller).service
         await check_work(action, admitted.principal, service, self._tasks, draining=self.draining)
 
-    def _let_in(self, needed: TokenScope | None, headers: dict[bytes, bytes], seen: "Seen") -> Admitted:
+    def _let_in(
+        self, needed: TokenScope | None, headers: dict[bytes, bytes], seen: "RequestRecord"
+    ) -> Admitted:
         if needed is None:
             return _NOBODY
         caller = self._guard.caller(headers)
@@ -247,7 +249,7 @@ class App:
             raise Forbidden(f"This needs a token with the scope {needed}.")
         return caller
 
-    def _sender(self, admitted: Admitted, headers: dict[bytes, bytes], seen: "Seen") -> Caller:
+    def _sender(self, admitted: Admitted, headers: dict[bytes, bytes], seen: "RequestRecord") -> Caller:
         """Return the caller with what its request says of itself, for the events that it brings about."""
         span = traceparent_of(headers.get(b"traceparent", b"").decode("latin-1"))
         caller = self._named(admitted.caller, headers)
@@ -261,7 +263,7 @@ class App:
             return caller
         return caller.called(given)
 
-    def _clean(self, error: CodeSDKError, seen: "Seen", call: Call | None = None) -> None:
+    def _clean(self, error: CodeSDKError, seen: "RequestRecord", call: Call | None = None) -> None:
         """Take secrets out of an error: it may repeat what it was given."""
         given = getattr(call.body, "secrets", ()) if call is not None else ()
         said: dict[str, Any] = {"message": error.message, "details": error.details}
@@ -288,7 +290,7 @@ class App:
 
 
 @dataclasses.dataclass
-class Seen:
+class RequestRecord:
     """What the audit records of a request, once it is answered."""
 
     method: str

@@ -29,7 +29,7 @@ from codesdk.gateway.wires.exchange import (
     TextChunk,
     Tokens,
 )
-from codesdk.script import Script, Seen, Turn, model, unmet
+from codesdk.script import Script, ScriptContext, Turn, model, unmet
 from codesdk.tools import offered_as
 
 SILENCE_S = 3600.0
@@ -108,7 +108,7 @@ class ScriptedModel:
             return None
         wanted = {*turn.expect.offered, *turn.expect.not_offered}
         own = {name for name in wanted if offered_as(name, ask.tools)}
-        seen = Seen(user=_last_user(ask), results=_results(ask), offered=own | set(ask.tools))
+        seen = ScriptContext(user=_last_user(ask), results=_results(ask), offered=own | set(ask.tools))
         return unmet(turn.expect, seen)
 
     def _fail(self, codec: Codec, problem: str) -> Reply:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from codesdk.doors import open_door
 
 if TYPE_CHECKING:
-    from codesdk.script.expect import Seen as Seen, unmet as unmet
+    from codesdk.script.expect import ScriptContext as ScriptContext, unmet as unmet
     from codesdk.script.load import (
         MAX_BYTES as MAX_BYTES,
         dump as dump,

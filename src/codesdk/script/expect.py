@@ -9,7 +9,7 @@ from codesdk.script.model import Expect
 _SHOWN = 200
 
 
-class Seen(msgspec.Struct, frozen=True, kw_only=True):
+class ScriptContext(msgspec.Struct, frozen=True, kw_only=True):
     """What the player of a script knows when the next turn is requested.
 
     `results` are the texts of tool results and denials since the last model message.
@@ -20,7 +20,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     offered: Collection[str]
 
 
-def unmet(expect: Expect, seen: Seen) -> str | None:
+def unmet(expect: Expect, seen: ScriptContext) -> str | None:
     """Return the first expectation that does not hold, and what was seen instead, or None."""
     for text in expect.user_contains:
         if seen.user is None:

@@ -15,15 +15,15 @@ from codesdk.runtimes.acp import ROWS
 from codesdk.testing.probe import deduce
 from codesdk.testing.probe.candidates import VARIABLES
 from codesdk.testing.probe.declared import declared
-from codesdk.testing.probe.seen import Asked, Called, Made, Offered, Seen
+from codesdk.testing.probe.seen import Asked, Called, Made, Observation, Offered
 from codesdk.testing.probe.world import noted
 
 RECORDED = Path(__file__).parent / "recorded"
 AGENTS = ("claude-agent-acp", "codex-acp", "gemini", "qwen")
 
 
-def recorded(name: str) -> Seen:
-    return msgspec.json.decode((RECORDED / f"{name}.json").read_bytes(), type=Seen)
+def recorded(name: str) -> Observation:
+    return msgspec.json.decode((RECORDED / f"{name}.json").read_bytes(), type=Observation)
 
 
 def asked(**fields: Any) -> Asked:
@@ -63,10 +63,10 @@ def test_an_agent_that_declares_none_of_our_tools_is_known_by_the_call_that_reac
         input={"path": "guess-n"},
     )
     for guess in made:
-        seen = Seen(made=made, called=[Called(name="probe_read", arguments=dict(guess.input))])
+        seen = Observation(made=made, called=[Called(name="probe_read", arguments=dict(guess.input))])
         expected = ToolNaming(prefix=guess.name.removesuffix("probe_read"), namespace=guess.namespace)
         assert deduce.naming_that_worked(seen) == expected
-    assert deduce.naming_that_worked(Seen(made=made)) is None
+    assert deduce.naming_that_worked(Observation(made=made)) is None
 
 
 def test_a_name_that_only_ends_like_one_of_ours_is_none():
@@ -101,19 +101,19 @@ def test_a_name_that_only_ends_like_one_of_ours_is_none():
 def test_the_variable_whose_address_was_asked_is_the_one_that_counts(
     address: str, wire: Wire, expected: dict[str, str]
 ):
-    way = deduce.way_of(Seen(asked=[asked(address=address, wire=wire, model="gpt-5.5")]), VARIABLES)
+    way = deduce.way_of(Observation(asked=[asked(address=address, wire=wire, model="gpt-5.5")]), VARIABLES)
     assert way is not None
     assert (way.wire, way.environment) == (wire, expected)
 
 
 def test_without_a_request_there_is_no_way():
-    assert deduce.way_of(Seen(), VARIABLES) is None
+    assert deduce.way_of(Observation(), VARIABLES) is None
 
 
 def test_the_conversation_goes_before_a_title_that_came_first():
     title = asked(model="small", main=True, wrapped=True, tools=(Offered(name="x"),))
     main = asked(model="large", main=True, tools=(Offered(name="x"),))
-    way = deduce.way_of(Seen(asked=[title, main]), ())
+    way = deduce.way_of(Observation(asked=[title, main]), ())
     assert way is not None
     assert way.model == "large"
 
@@ -122,7 +122,7 @@ def test_each_kind_of_side_request_gets_a_mark_that_no_request_of_the_conversati
     main = asked(
         main=True, system="You are an agent.\nBe kind to all of them.", tools=(Offered(name="bash"),)
     )
-    seen = Seen(
+    seen = Observation(
         asked=[
             main,
             asked(model="small"),
@@ -161,7 +161,7 @@ def test_announcements_of_calls_that_nobody_made_and_words_of_the_agents_own_are
     def update(**fields: Any) -> dict[str, Any]:
         return {"method": "session/update", "params": {"update": fields}}
 
-    seen = Seen(
+    seen = Observation(
         made=[Made(id="c1", name="x_probe_read", own="probe_read", input={"path": "a"})],
         said="Done.",
         frames=[
@@ -178,7 +178,7 @@ def test_announcements_of_calls_that_nobody_made_and_words_of_the_agents_own_are
 
 
 def test_of_a_call_that_an_agent_says_nothing_of_nothing_can_be_read():
-    assert deduce.reading_of(Seen(made=[Made(id="c1", name="x", own="probe_read")])) is None
+    assert deduce.reading_of(Observation(made=[Made(id="c1", name="x", own="probe_read")])) is None
 
 
 def request(text: str, *tools: str, words: str = "Read it.") -> Asked:
@@ -216,10 +216,10 @@ def test_what_follows_our_words_is_learned_if_it_is_always_the_same():
         asked(main=True, wrapped=True, rest="</r>"),
         asked(main=True),
     )
-    assert deduce.appended(Seen(asked=[one, one, asked(rest="x")])) == ("</q>",)
-    assert deduce.appended(Seen(asked=[one, other])) == ()
-    assert deduce.appended(Seen(asked=[one, plain])) == ()
-    assert deduce.appended(Seen(asked=[])) == ()
+    assert deduce.appended(Observation(asked=[one, one, asked(rest="x")])) == ("</q>",)
+    assert deduce.appended(Observation(asked=[one, other])) == ()
+    assert deduce.appended(Observation(asked=[one, plain])) == ()
+    assert deduce.appended(Observation(asked=[])) == ()
 
 
 SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}

@@ -40,7 +40,7 @@ from codesdk.runtimes.scripted.turn import (
     failed,
 )
 from codesdk.sandbox import Beneath, PathRefused
-from codesdk.script import MAX_BYTES, Script, Seen, model, parse_object, parse_script, unmet
+from codesdk.script import MAX_BYTES, Script, ScriptContext, model, parse_object, parse_script, unmet
 
 _CAPABILITIES = Capabilities(supports_artifacts=False, supports_images=False)
 
@@ -202,7 +202,7 @@ class ScriptedTask:
                 f"The script has {has}, but turn {number + 1} was asked for. Add turns, or set loop: true."
             )
             return failed("RUNTIME_PROTOCOL", message, {"turn": number, "kind": "no_turn"})
-        seen = Seen(user=self._user, results=self._results, offered=self._offered)
+        seen = ScriptContext(user=self._user, results=self._results, offered=self._offered)
         problem = None if turn.expect is None else unmet(turn.expect, seen)
         if problem is not None:
             message = f"Turn {number + 1} of the script: {problem}."

@@ -12,7 +12,7 @@ from codesdk.contract.models import Wire
 from codesdk.contract.ownership import SideMark, ToolNaming
 from codesdk.runtimes import AgentRow, Reading
 from codesdk.testing.probe.candidates import FAMILY, PREFIXES, SHELLS, Variable, model_for
-from codesdk.testing.probe.seen import Asked, Made, Offered, Seen
+from codesdk.testing.probe.seen import Asked, Made, Observation, Offered
 from codesdk.testing.probe.world import OWN
 from codesdk.tools import NAMESPACE, SERVER
 
@@ -35,7 +35,7 @@ class Way(msgspec.Struct, frozen=True, kw_only=True):
     takes_model: bool = False
 
 
-def way_of(seen: Seen, tried: Sequence[Variable]) -> Way | None:
+def way_of(seen: Observation, tried: Sequence[Variable]) -> Way | None:
     """Return how an agent asks, from its first request, given the variables that it was started with."""
     if not seen.asked:
         return None
@@ -85,7 +85,7 @@ def guesses(wire: Wire) -> list[Made]:
     return made
 
 
-def naming_that_worked(seen: Seen) -> ToolNaming | None:
+def naming_that_worked(seen: Observation) -> ToolNaming | None:
     """Return the spelling of the call that reached our server, of those that were tried."""
     reached = {call.arguments.get("path") for call in seen.called}
     for made in seen.made:
@@ -113,7 +113,7 @@ def path_in(turn: int) -> str:
     return f"note-{turn}-"
 
 
-def is_reviewed(seen: Seen) -> bool:
+def is_reviewed(seen: Observation) -> bool:
     """Return whether a model was asked about a call of the conversation before its result was there."""
     main = [number for number, asked in enumerate(seen.asked) if asked.main]
     between = seen.asked[main[0] : main[-1]] if main else []
@@ -123,7 +123,7 @@ def is_reviewed(seen: Seen) -> bool:
 # --- what an agent says of our calls --------------------------------------------------------------------
 
 
-def told_of(seen: Seen) -> dict[str, dict[str, Any]]:
+def told_of(seen: Observation) -> dict[str, dict[str, Any]]:
     """Return all that was said of each call, by the agent's id of it."""
     told: dict[str, dict[str, Any]] = {}
     for part in [*seen.updates, *seen.questions]:
@@ -134,7 +134,7 @@ def told_of(seen: Seen) -> dict[str, dict[str, Any]]:
     return told
 
 
-def matched(seen: Seen) -> list[tuple[Made, str, dict[str, Any]]]:
+def matched(seen: Observation) -> list[tuple[Made, str, dict[str, Any]]]:
     """Return the calls of ours with the agent's id of each, and what it said of it."""
     found: list[tuple[Made, str, dict[str, Any]]] = []
     for made in seen.made:
@@ -146,7 +146,7 @@ def matched(seen: Seen) -> list[tuple[Made, str, dict[str, Any]]]:
     return found
 
 
-def id_rule(seen: Seen) -> str | None:
+def id_rule(seen: Observation) -> str | None:
     """Return what the agent's ids of calls are, or None if it told of no call."""
     rules = {
         "model" if own_id == made.id else "after_name" if own_id.endswith(f"__{made.id}") else "own"
@@ -155,7 +155,7 @@ def id_rule(seen: Seen) -> str | None:
     return None if not rules else rules.pop() if len(rules) == 1 else "own"
 
 
-def id_key(seen: Seen) -> str | None:
+def id_key(seen: Observation) -> str | None:
     """Return the key under which the model's id of a call reaches our server."""
     for call in seen.called:
         for made in seen.made:
@@ -166,7 +166,7 @@ def id_key(seen: Seen) -> str | None:
     return None
 
 
-def reading_of(seen: Seen) -> Reading | None:
+def reading_of(seen: Observation) -> Reading | None:
     """Return where an agent says the name and the input of a call of ours. None if it says neither anywhere."""
     calls = matched(seen)
     if not calls:
@@ -188,14 +188,14 @@ def reading_of(seen: Seen) -> Reading | None:
     )
 
 
-def quiet_titles(seen: Seen) -> tuple[str, ...]:
+def quiet_titles(seen: Observation) -> tuple[str, ...]:
     """Return the titles of calls that the model did not make, although it made only calls of ours."""
     ours = {own_id for _, own_id, _ in matched(seen)}
     others = [told for own_id, told in told_of(seen).items() if own_id not in ours and _GUESS not in own_id]
     return tuple(dict.fromkeys(str(told["title"]) for told in others if told.get("title")))
 
 
-def own_words(seen: Seen) -> tuple[str, ...]:
+def own_words(seen: Observation) -> tuple[str, ...]:
     """Return how texts begin that the agent says in the place of its model: each first word that no model said."""
     chunks = [
         str(update.get("content", {}).get("text") or "")
@@ -207,7 +207,7 @@ def own_words(seen: Seen) -> tuple[str, ...]:
     return tuple(dict.fromkeys(chunk.split()[0] for chunk in strange if chunk.startswith("[")))
 
 
-def thoughts_in(seen: Seen) -> str:
+def thoughts_in(seen: Observation) -> str:
     """Return the reasoning that the agent showed."""
     chunks = [u for u in seen.updates if u.get("sessionUpdate") == "agent_thought_chunk"]
     return "".join(str(chunk.get("content", {}).get("text") or "") for chunk in chunks).strip()
@@ -216,7 +216,7 @@ def thoughts_in(seen: Seen) -> str:
 # --- requests -------------------------------------------------------------------------------------------
 
 
-def natives_of(seen: Seen) -> tuple[Offered, ...]:
+def natives_of(seen: Observation) -> tuple[Offered, ...]:
     """Return the tools in requests of the conversation that are not ours."""
     found = {
         (tool.namespace, tool.name): tool
@@ -241,13 +241,13 @@ def marking_calls(natives: Iterable[Offered]) -> dict[str, dict[str, Any]]:
     return found
 
 
-def appended(seen: Seen) -> tuple[str, ...]:
+def appended(seen: Observation) -> tuple[str, ...]:
     """Return what an agent writes behind what users say. Empty if that is nothing, or not always the same."""
     found = {asked.rest for asked in seen.main}
     return tuple(found) if len(found) == 1 and "" not in found else ()
 
 
-def side_marks(seen: Seen) -> tuple[SideMark, ...]:
+def side_marks(seen: Observation) -> tuple[SideMark, ...]:
     """Return a mark for each kind of request that was not part of the conversation."""
     main = seen.main
     marks: list[SideMark] = []
@@ -285,7 +285,7 @@ def differences(probed: AgentRow, known: AgentRow) -> dict[str, tuple[Any, Any]]
 # --- inside ---------------------------------------------------------------------------------------------
 
 
-def _first(seen: Seen) -> Asked:
+def _first(seen: Observation) -> Asked:
     """Return the first request of the conversation, else the first with tools, else the first."""
     ranked = sorted(seen.asked, key=lambda asked: (not asked.main, asked.wrapped, not asked.tools))
     return ranked[0]

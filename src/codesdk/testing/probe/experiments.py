@@ -21,7 +21,7 @@ from codesdk.contract.tools import PermissionMode
 from codesdk.runtimes import RequestFailed, as_dict, as_list, working_folder
 from codesdk.testing.probe import deduce
 from codesdk.testing.probe.candidates import MODES
-from codesdk.testing.probe.seen import Asked, Made, Seen
+from codesdk.testing.probe.seen import Asked, Made, Observation
 from codesdk.testing.probe.state import Probe
 from codesdk.testing.probe.talk import Talk, started
 from codesdk.testing.probe.world import OWN, Answer, Play, World
@@ -215,7 +215,7 @@ async def in_one_session(world: World, probe: Probe) -> None:
 # --- inside ---------------------------------------------------------------------------------------------
 
 
-async def _own_turn(world: World, talk: Talk, naming: ToolNaming | None) -> Seen:
+async def _own_turn(world: World, talk: Talk, naming: ToolNaming | None) -> Observation:
     def play(asked: Asked) -> Answer:
         if world.seen.made:
             return Answer(reasoning=_REASON, text="Done.")
@@ -231,7 +231,9 @@ async def _own_turn(world: World, talk: Talk, naming: ToolNaming | None) -> Seen
     return world.seen
 
 
-async def _in_other_modes(world: World, probe: Probe, talk: Talk, naming: ToolNaming, before: Seen) -> Seen:
+async def _in_other_modes(
+    world: World, probe: Probe, talk: Talk, naming: ToolNaming, before: Observation
+) -> Observation:
     """Try the agent's modes until our calls reach us."""
     told = as_list(as_dict(talk.session.get("modes")).get("availableModes"))
     modes = sorted((str(as_dict(mode).get("id")) for mode in told), key=_rank)
@@ -249,7 +251,7 @@ async def _in_other_modes(world: World, probe: Probe, talk: Talk, naming: ToolNa
     return before
 
 
-def _take_tools(probe: Probe, seen: Seen, naming: ToolNaming | None) -> None:
+def _take_tools(probe: Probe, seen: Observation, naming: ToolNaming | None) -> None:
     if naming is None or not seen.called:
         probe.miss(
             "tools",
@@ -286,7 +288,7 @@ def _take_tools(probe: Probe, seen: Seen, naming: ToolNaming | None) -> None:
     probe.learn("reasoning", shown, reasoning=thought == _REASON)
 
 
-def _take_wording(probe: Probe, seen: Seen) -> None:
+def _take_wording(probe: Probe, seen: Observation) -> None:
     """Learn what the agent writes behind what users say: by that its conversation is known again."""
     appends = deduce.appended(seen)
     if appends:
@@ -296,12 +298,12 @@ def _take_wording(probe: Probe, seen: Seen) -> None:
         probe.miss("wording", "What it writes behind the words of users is not always the same.", means)
 
 
-def _is_plain(seen: Seen) -> bool:
+def _is_plain(seen: Observation) -> bool:
     """Return whether our tools were called, and no model was asked whether they may be."""
     return _reached(seen) and not deduce.is_reviewed(seen)
 
 
-def _reached(seen: Seen) -> bool:
+def _reached(seen: Observation) -> bool:
     return {call.name for call in seen.called} >= set(OWN)
 
 

@@ -69,7 +69,7 @@ class Made(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return f"{self.namespace}{'' if self.namespace.endswith('__') else '__'}{self.name}"
 
 
-class Seen(msgspec.Struct, kw_only=True, omit_defaults=True):
+class Observation(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Everything that one turn, or the beginning of a session, left behind."""
 
     asked: list[Asked] = []

@@ -7,7 +7,7 @@ import msgspec
 
 from codesdk.runtimes import AgentRow, OwnAgent, Places
 from codesdk.testing.probe.candidates import COMMON
-from codesdk.testing.probe.seen import About, Seen
+from codesdk.testing.probe.seen import About, Observation
 
 Certainty = Literal["learned", "unknown", "note"]
 
@@ -37,7 +37,7 @@ class Probe(msgspec.Struct, kw_only=True):
     about: About = About()
     findings: list[Finding] = []
     own_tools: dict[str, Mapping[str, Any]] = {}
-    seen: dict[str, Seen] = {}
+    seen: dict[str, Observation] = {}
     """What each experiment saw, by its name."""
     has_way: bool = False
     has_names: bool = False

@@ -9,7 +9,7 @@ from codesdk.contract.models import STAND_IN
 from codesdk.runtimes import RequestFailed, as_dict, as_list
 from codesdk.testing.probe.candidates import MODELS, Family, Variable, chosen, model_for
 from codesdk.testing.probe.deduce import Way, way_of
-from codesdk.testing.probe.seen import Seen
+from codesdk.testing.probe.seen import Observation
 from codesdk.testing.probe.state import Probe, with_variables
 from codesdk.testing.probe.talk import Talk, started
 from codesdk.testing.probe.world import World, say
@@ -117,7 +117,7 @@ async def _by_variables(world: World, probe: Probe) -> bool:
     return False
 
 
-async def _hello(world: World, talk: Talk, probe: Probe) -> tuple[Seen, dict[str, Mapping[str, Any]]]:
+async def _hello(world: World, talk: Talk, probe: Probe) -> tuple[Observation, dict[str, Mapping[str, Any]]]:
     """Begin a session and say hello; choose a key before that if the agent asks for it. Return what had to be said."""
     world.turn(WORDS, say("Hello."))
     greets: dict[str, Mapping[str, Any]] = {}

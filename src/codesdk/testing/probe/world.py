@@ -28,7 +28,7 @@ from codesdk.gateway import (
 )
 from codesdk.runtimes import as_dict
 from codesdk.testing.probe.declared import declared
-from codesdk.testing.probe.seen import Asked, Called, Made, Seen
+from codesdk.testing.probe.seen import Asked, Called, Made, Observation
 from codesdk.tools import McpHost, wire_name
 
 TOOLS: dict[str, ToolClass] = {
@@ -68,7 +68,7 @@ class World:
     def __init__(self, gateway: Gateway, host: McpHost) -> None:
         self._gateway = gateway
         self._host = host
-        self.seen = Seen()
+        self.seen = Observation()
         self.past = [self.seen]
         """What each turn saw, so far."""
         self.words = ""
@@ -85,7 +85,7 @@ class World:
 
     def turn(self, words: str, play: Play, wanted: tuple[str, ...] = (), *, holds: bool = False) -> None:
         """Begin another experiment: what the user says, what the model does, and what is looked for in its requests."""
-        self.seen = Seen()
+        self.seen = Observation()
         self.past.append(self.seen)
         self.words, self.play, self.wanted, self.holds = words, play, wanted, holds
         self.asked.clear()
