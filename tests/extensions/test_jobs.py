@@ -299,7 +299,7 @@ async def test_queueing_has_to_be_declared(ext: Extensions, tmp_path: Path, trus
 
 @both
 async def test_no_secret_of_the_session_is_stored_with_a_job(ext: Extensions, tmp_path: Path):
-    body = '    raise OSError("canary-7413 is wrong")'
+    body = '    raise OSError("canary-7413 is wrong" + "x" * 1965 + "canary-7413")'
     job = '{"type": "mail", "payload": {"password": "canary-7413", "more": ["a canary-7413"]}}'
     ext.write("helper", queues(job, body, options="attempts=1"), actions=ACTIONS)
     named = queues('{"type": "mail", "identity": "canary-7413"}').replace(

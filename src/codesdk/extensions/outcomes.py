@@ -21,7 +21,8 @@ ActionStatus = Literal[
 EnqueueStatus = Literal["enqueued", "already_queued"]
 ErrorKind = Literal["error", "timeout"]
 
-_SHOWN_CHARS = 2_000
+SHOWN_CHARS = 2_000
+_READ_CHARS = 100 * SHOWN_CHARS
 """How much of a foreign error's text is kept."""
 
 
@@ -175,13 +176,16 @@ def to_emit_result(module_name: str, event_type: str, raw: object) -> AgentEvent
 
 def to_handler_error(module_name: str, event_type: str, error: object) -> HandlerError:
     """Return what a handler raised, or that it took too long, as an envelope."""
-    words = name_of(error) if isinstance(error, BaseException) else str(error)
     kind: ErrorKind = "timeout" if isinstance(error, HandlerTimeout | TimeoutError) else "error"
-    if isinstance(error, HandlerTimeout):
-        words = str(error)
-    return HandlerError(
-        module_name=module_name, event_type=event_type, error=kind, message=words[:_SHOWN_CHARS]
-    )
+    words = words_of(error)[:SHOWN_CHARS]
+    return HandlerError(module_name=module_name, event_type=event_type, error=kind, message=words)
+
+
+def words_of(error: object) -> str:
+    """Return what an error says. Far more than is shown, so that what is cut off a redacted one holds no half of a secret."""
+    if isinstance(error, BaseException) and not isinstance(error, HandlerTimeout):
+        return name_of(error)[:_READ_CHARS]
+    return str(error)[:_READ_CHARS]
 
 
 def _kind(raw: object) -> str | None:
@@ -193,4 +197,4 @@ def _kind(raw: object) -> str | None:
 
 def _not_json(module_name: str, event_type: str, raw: object, error: Exception) -> HandlerError:
     words = f"It returned {type(raw).__name__}, which is not JSON: {error}. Return plain data."
-    return HandlerError(module_name=module_name, event_type=event_type, message=words[:_SHOWN_CHARS])
+    return HandlerError(module_name=module_name, event_type=event_type, message=words[:SHOWN_CHARS])

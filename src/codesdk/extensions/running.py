@@ -21,7 +21,7 @@ from codesdk.contract.jobs import JobRow
 from codesdk.extensions.figures import Figures
 from codesdk.extensions.jobs import JobQueue
 from codesdk.extensions.loading import ExtensionSet, Place
-from codesdk.extensions.outcomes import AgentRuntimeEvent, is_action_request, to_handler_error
+from codesdk.extensions.outcomes import SHOWN_CHARS, AgentRuntimeEvent, is_action_request, words_of
 from codesdk.extensions.registry import Registration
 from codesdk.extensions.signals import Origin
 
@@ -193,10 +193,11 @@ class JobRunner:
 
     async def _failure(self, ran: JobRow, one: Registration, error: Exception) -> JobRow:
         """Return a job whose attempt failed: to be tried again, unless that was the last."""
-        words = to_handler_error(one.module_name, one.event_type, error).message
-        words = words.encode(errors="replace").decode()  # half of a surrogate pair could not be stored
+        words = (
+            words_of(error).encode(errors="replace").decode()
+        )  # half of a surrogate pair could not be stored
         try:
-            words = await self._queue.redact(ran.source_session_id, words)
+            words = (await self._queue.redact(ran.source_session_id, words))[:SHOWN_CHARS]
         except CodeSDKError:
             words = type(error).__name__  # its text may hold a secret that is not known now
         now = self._stamper.now()
