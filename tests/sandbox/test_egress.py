@@ -213,7 +213,7 @@ async def test_a_place_that_is_left_is_given_to_the_next():
             await reader.read()
             writer.close()
             await writer.wait_closed()
-            while proxy.connections:
+            while proxy.connections:  # noqa: ASYNC110 - it has closed its side
                 await asyncio.sleep(0)
         await proxy.close()
 
