@@ -123,6 +123,7 @@ def _argv(args: Mapping[str, Any], commands: int) -> list[str]:
             return shlex.split(command)[:_MAX]
         except ValueError:
             return [UNKNOWN_SUBJECT]
-    words = cast("list[Any]", command) if isinstance(command, list) else [{}]
-    plain = all(isinstance(word, str | int | float) for word in words)
-    return [str(word) for word in words][:_MAX] if plain else [UNKNOWN_SUBJECT]
+    words = cast("list[Any]", command) if isinstance(command, list) else None
+    if words is None or not all(isinstance(word, str | int | float) for word in words):
+        return [UNKNOWN_SUBJECT]
+    return [str(word) for word in words][:_MAX]
