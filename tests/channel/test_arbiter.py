@@ -27,7 +27,7 @@ from codesdk.channel import (
 )
 from codesdk.channel.outcome import Abort
 from codesdk.channel.protocol import ParseError
-from codesdk.channel.runner import OutputLost, ParseFailed, StdinBroken, StreamClosed
+from codesdk.channel.runner import OutputLost, ParseFailed, StdinBroken, StreamClosed, ToolSeen
 from codesdk.channel.scripted import Play, ScriptedSession
 from codesdk.redaction import Redactor
 
@@ -512,3 +512,26 @@ async def test_cancelling_the_arbiter_kills_the_program():
         await serving
     assert runner.session is not None
     assert runner.session.signals == [signal.SIGKILL]
+
+
+@pytest.mark.parametrize("limits", [{"max_open": 10}, {"max_open_bytes": 10 * 1000}])
+@pytest.mark.parametrize("waits", [True, False])
+async def test_calls_without_a_result_are_kept_in_a_bounded_number(limits: dict[str, int], waits: bool):
+    """The oldest end in a way that nobody knows; their ids stay used."""
+
+    async def program(session: ScriptedSession) -> int:
+        for number in range(40):
+            await session.report(ToolSeen("stdout", request(str(number), waits=waits), 1000))
+            if waits:
+                await session.decision(str(number))
+        await session.say(request("0", waits=waits))
+        return 0
+
+    arbiter_limits = ArbiterLimits(grace_s=0.01, probe_s=0.01, **limits)
+    judge, runner = Judge(), ScriptedRunner(program)
+    arbiter = Arbiter(runner, judge, arbiter_limits)
+    await arbiter.start_session(Launch(argv=["program"]))
+    outcome = await asyncio.wait_for(arbiter.serve(), 20)
+    assert len(list(arbiter._calls)) <= 11
+    assert outcome.tally.ignored == 1
+    assert outcome.tally.completed >= 29

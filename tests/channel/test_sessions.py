@@ -1,5 +1,6 @@
 """A scripted program as the runtime of a session: what the engine makes of its calls."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from codesdk.channel import ArbiterLimits, Launch, PolicyDecision, ScriptedRunne
 from codesdk.channel.scripted import Play, ScriptedSession
 from codesdk.contract.errors import TaskFailure
 from codesdk.contract.runtime import Runtime
+from codesdk.contract.settings import Limits
 from codesdk.policy.rules import Rule, RulePolicy
 
 ALL = ["read", "write", "net", "exec"]
@@ -111,6 +113,65 @@ async def test_rules_see_the_programs_names_and_what_its_arguments_touch(tmp_pat
     ]
 
 
+@pytest.mark.parametrize(
+    "args",
+    [
+        {"paths": [["/etc/x"]]},
+        {"paths": ["docs/a", [["docs/b", ["secret/key"]]]]},
+        {"path": {"value": "secret/key"}},
+        {"path": "docs/a", "more": {"x": {"target": [{"value": "secret/key"}]}}},
+        {"paths": ["docs/a"] * 300 + ["secret/key"]},
+        {"path": "docs/a", "deep": json.loads("[" * 30 + '{"path": "secret/key"}' + "]" * 30)},
+    ],
+    ids=["list in a list", "deep lists", "object", "object deep down", "too many", "too deep"],
+)
+async def test_a_path_that_cannot_be_told_is_allowed_by_no_rule_about_paths(
+    tmp_path: Path, args: dict[str, Any]
+):
+    rules = [Rule(id="all", result="allow", path="docs/**"), Rule(id="no", result="deny")]
+    assert (await play(tmp_path, asks(("w", "write", args)), policy=RulePolicy(rules)))[0][-1] == "denied"
+    # And one that denies some path applies to it, whatever is allowed otherwise.
+    rules = [
+        Rule(id="no", result="deny", path=["secret/**", "/etc/**"]),
+        Rule(id="all", result="allow", path="**"),
+    ]
+    assert (await play(tmp_path, asks(("w", "write", args)), policy=RulePolicy(rules)))[0][-1] == "denied"
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        {"command": "git status", "cmd": "rm -rf x"},
+        {"command": "git status", "then": {"argv": ["rm"]}},
+        {"argv": ["git", "status", ["&&", "rm"]]},
+        {"command": "git status 'x"},
+        {"inner": {"command": "git status"}},
+    ],
+)
+async def test_a_command_that_cannot_be_told_is_allowed_by_no_rule_about_commands(
+    tmp_path: Path, args: dict[str, Any]
+):
+    rules = [Rule(id="git", result="allow", argv=["git", "status"]), Rule(id="no", result="deny")]
+    assert (await play(tmp_path, asks(("sh", "exec", args)), policy=RulePolicy(rules)))[0][-1] == "denied"
+
+
+async def test_a_program_that_makes_calls_without_end_is_stopped(tmp_path: Path):
+    wrapped: Runtime = WrappedProgram(
+        Launch(argv=["x"]), ScriptedRunner(asks(*[("poll", "read", {})] * 30)), ArbiterLimits(grace_s=0.01)
+    )
+    async with CodeSDK.open(runtimes={"wrapped": wrapped}, limits=Limits(max_calls=20)) as sdk:
+        session = await sdk.create_session(
+            runtime="wrapped",
+            workspace=tmp_path,
+            permission_mode="auto",
+            interaction_mode="non_interactive",
+            native_tools=ALL,
+        )
+        task = await session.start("x")
+        with pytest.raises(TaskFailure, match=r"made more than 20 tool calls"):
+            await task.result()
+
+
 async def test_a_program_may_make_the_same_call_as_often_as_it_likes(tmp_path: Path):
     same = [("poll", "read", {})] * 150
     assert len(await play(tmp_path, asks(*same))) == 150
@@ -138,7 +199,13 @@ async def test_a_stop_ends_the_program(tmp_path: Path):
     runner = ScriptedRunner(program)
     wrapped = WrappedProgram(Launch(argv=["x"]), runner, ArbiterLimits(grace_s=5))
     async with CodeSDK.open(runtimes={"wrapped": wrapped}) as sdk:
-        session = await sdk.create_session(runtime="wrapped", workspace=tmp_path, native_tools=ALL)
+        session = await sdk.create_session(
+            runtime="wrapped",
+            workspace=tmp_path,
+            permission_mode="auto",
+            interaction_mode="non_interactive",
+            native_tools=ALL,
+        )
         task = await session.start("x")
         async for event in task.events():
             if event.type == "model.input":

@@ -301,6 +301,24 @@ async def test_a_project_extension_is_loaded_only_as_it_was_trusted(tmp_path: Pa
     assert (tmp_path / "data" / "extensions.json").stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.parametrize("place", [".codesdk/extensions/mine", ".codesdk/extensions", ".codesdk"])
+async def test_a_link_to_what_is_trusted_elsewhere_is_not_loaded_here(tmp_path: Path, place: str):
+    pins, other, project = Pins(tmp_path / "data"), tmp_path / "other", tmp_path / "project"
+    root = Extensions(other / ".codesdk" / "extensions").write("mine")
+    pins.add(root, take_snapshot(root).hash)
+    (project / place).parent.mkdir(parents=True)
+    (project / place).symlink_to(other / place)
+    loaded = await load_set(ExtensionOptions(project=str(project)), pins, PROFILES, 1)
+    loaded.release()
+    assert [(one.source, str(one.reason)[:13]) for one in loaded.inventory] == [("project", "It is a link.")]
+    loaded = await load_set(ExtensionOptions(project=str(project), roots=[str(root)]), pins, PROFILES, 1)
+    loaded.release()
+    assert [(one.source, one.status) for one in loaded.inventory] == [
+        ("project", "rejected"),
+        ("root", "loaded"),
+    ]
+
+
 async def test_without_its_file_nothing_is_trusted_and_a_broken_one_is_an_error(tmp_path: Path):
     project, pins = tmp_path / "project", Pins(tmp_path)
     Extensions(project / ".codesdk" / "extensions").write("mine")

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import resource
 import socket
 import threading
 from collections.abc import Generator
@@ -15,6 +16,7 @@ from tests.sandbox.stage import open_directory
 
 from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.workspace import Workspace
+from codesdk.descriptors import descriptor_limit, descriptor_marks
 from codesdk.sandbox.backend import Command
 from codesdk.sandbox.egress import EgressLimits, EgressProxy, check_hosts, is_public
 from codesdk.sandbox.owner import SANDBOX_USER, User
@@ -167,12 +169,76 @@ async def test_a_command_cannot_move_more_than_it_may():
         assert await _ask(proxy, request) == ("", None)
 
 
-async def test_connections_at_once_are_limited():
-    proxy = EgressProxy(["allowed.example"], internet(1), EgressLimits(connections=0))
-    assert await _ask(proxy, b"CONNECT allowed.example:443 HTTP/1.1\r\n\r\n") == (
-        "503 Service Unavailable",
-        "too many connections at once",
-    )
+async def _connect(address: tuple[str, int], count: int) -> list[socket.socket]:
+    """Open connections that never say a word."""
+    loop = asyncio.get_running_loop()
+    connections: list[socket.socket] = []
+    for _ in range(count):
+        connection = socket.socket()
+        connection.setblocking(False)
+        await loop.sock_connect(connection, address)
+        connections.append(connection)
+    return connections
+
+
+async def _refusals(connections: list[socket.socket]) -> list[bytes]:
+    loop = asyncio.get_running_loop()
+    return [(await loop.sock_recv(connection, 1000)).split(b"\r\n")[0] for connection in connections]
+
+
+async def test_connections_that_say_nothing_take_no_more_places_than_there_are():
+    proxy = EgressProxy(["allowed.example"], internet(1), EgressLimits(connections=3))
+    listener = socket.create_server(("127.0.0.1", 0), backlog=300)
+    await proxy.serve(listener)
+    connections = await _connect(listener.getsockname(), 200)
+    try:
+        # The first three are waited for; the others are told at once, and hold no descriptor of ours.
+        assert await _refusals(connections[3:]) == [b"HTTP/1.1 503 Service Unavailable"] * 197
+    finally:
+        for connection in connections:
+            connection.close()
+        await proxy.close()
+
+
+async def test_a_place_that_is_left_is_given_to_the_next():
+    with _server() as port:
+        proxy = EgressProxy(["allowed.example"], internet(port), EgressLimits(connections=1))
+        listener = socket.create_server(("127.0.0.1", 0))
+        address = listener.getsockname()
+        await proxy.serve(listener)
+        for _ in range(3):
+            reader, writer = await asyncio.open_connection(*address)
+            writer.write(b"GET http://allowed.example/x HTTP/1.1\r\nHost: a\r\n\r\n")
+            assert (await reader.readline()).endswith(b"200 OK\r\n")
+            await reader.read()
+            writer.close()
+            await writer.wait_closed()
+            while proxy.connections:  # noqa: ASYNC110 - it has closed its side
+                await asyncio.sleep(0)
+        await proxy.close()
+
+
+async def test_the_descriptors_that_are_kept_for_others_are_not_for_commands():
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    kept: list[int] = []
+    proxy = EgressProxy(["allowed.example"], internet(1))
+    listener = socket.create_server(("127.0.0.1", 0))
+    await proxy.serve(listener)
+    kept.append(highest := os.dup(0))
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (highest * 4, hard))
+        crowded_from, _ = descriptor_marks(descriptor_limit())
+        while not kept or kept[-1] < crowded_from:
+            kept.append(os.dup(0))
+        connections = await _connect(listener.getsockname(), 2)
+        assert await _refusals(connections) == [b"HTTP/1.1 503 Service Unavailable"] * 2
+        for connection in connections:
+            connection.close()
+    finally:
+        for descriptor in kept:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        await proxy.close()
 
 
 async def test_a_head_without_end_gets_no_answer():

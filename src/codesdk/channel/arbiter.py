@@ -198,6 +198,7 @@ class Arbiter:
         match event:
             case ToolRequest():
                 await self._request(event, seen.size)
+                await self._drop_oldest()
             case ToolResult():
                 await self._result(event)
             case ToolProgress():
@@ -224,6 +225,13 @@ class Arbiter:
             self._conclude(request.id, Decided(allow=False, reason=TOO_MANY if full else ENDING))
         else:
             entry.judging = self._spawn(self._decide(request))
+
+    async def _drop_oldest(self) -> None:
+        """Close the books of calls whose result never came, so that a program which tells none costs no memory."""
+        limits = self._limits
+        while (entry := self._calls.drop_oldest(limits.max_open, limits.max_open_bytes)) is not None:
+            if entry.state in ("allowed", "watched"):
+                await self._judge.end(entry.request, None, watched=entry.state == "watched")
 
     async def _watched(self, request: ToolRequest, size: int) -> None:
         entry = self._calls.open(request, "watch", size)

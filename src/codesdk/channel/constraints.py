@@ -10,6 +10,7 @@ from fnmatch import fnmatchcase
 from typing import Any, cast
 
 from codesdk.channel.subjects import subjects_of
+from codesdk.contract.tools import UNKNOWN_SUBJECT
 
 
 def unmet(constraints: Mapping[str, Any], args: Mapping[str, Any]) -> str | None:
@@ -34,7 +35,11 @@ def unmet(constraints: Mapping[str, Any], args: Mapping[str, Any]) -> str | None
 
 def _all(found: Sequence[str], patterns: Sequence[str], fits: Any) -> bool:
     """Return whether something is named, and all of it fits a pattern."""
-    return bool(found) and all(any(fits(one, pattern) for pattern in patterns) for one in found)
+    return (
+        bool(found)
+        and UNKNOWN_SUBJECT not in found
+        and all(any(fits(one, pattern) for pattern in patterns) for one in found)
+    )
 
 
 def _is_path(path: str, pattern: str) -> bool:

@@ -31,6 +31,10 @@ class ArbiterLimits(msgspec.Struct, frozen=True, kw_only=True):
     max_waiting: int = 10_000
     max_waiting_bytes: int = 64 * 1024 * 1024
     """How many requests may wait for a decision, and how large they may be together. Others are denied at once."""
+    max_open: int = 10_000
+    max_open_bytes: int = 64 * 1024 * 1024
+    """How many calls may be decided or watched and without a result, and how large their requests may be together. Of more,
+    the oldest count as ended in a way that nobody knows."""
     require_control: bool = False
     """End a program that does not wait for decisions. Otherwise that is only reported."""
     abort_on: tuple[Action, ...] = ()

@@ -39,6 +39,9 @@ class CallTable:
         self._tally = tally
         self._waiting_bytes = 0
         self._waiting_count = 0
+        self._settled: OrderedDict[str, None] = OrderedDict()
+        """The calls that wait for no decision any more but have no result, oldest first."""
+        self._settled_bytes = 0
 
     def __iter__(self) -> Iterator[Entry]:
         return iter(list(self._open.values()))
@@ -78,6 +81,16 @@ class CallTable:
         if state == "pending":
             self._waiting_bytes += size
             self._waiting_count += 1
+        else:
+            self._settle(entry)
+        return entry
+
+    def drop_oldest(self, most: int, most_bytes: int) -> Entry | None:
+        """Forget a call that has no result for longest, if there are more of them than may be. Return it as it was."""
+        if len(self._settled) <= most and self._settled_bytes <= most_bytes:
+            return None
+        entry = self._open[next(iter(self._settled))]
+        self._forget(entry.request.id)
         return entry
 
     def move(self, call_id: str, happening: Happening) -> tuple[Entry | None, Remark | None]:
@@ -95,6 +108,8 @@ class CallTable:
         entry.state, entry.since = state, _now()
         if state == "completed":
             self._forget(call_id)
+        else:
+            self._settle(entry)
         return entry, remark
 
     def rows(self) -> list[dict[str, Any]]:
@@ -113,9 +128,16 @@ class CallTable:
             for entry in self
         ]
 
+    def _settle(self, entry: Entry) -> None:
+        self._settled[entry.request.id] = None
+        self._settled_bytes += entry.size
+
     def _forget(self, call_id: str) -> None:
         self._tally.completed += 1
-        del self._open[call_id]
+        entry = self._open.pop(call_id)
+        if call_id in self._settled:
+            del self._settled[call_id]
+            self._settled_bytes -= entry.size
         self._over[call_id] = None
         if len(self._over) > REMEMBERED_IDS:
             self._over.popitem(last=False)

@@ -133,6 +133,11 @@ class UndoReport(Record, frozen=True, kw_only=True):
     refused: list[UndoRefusal]
 
 
+UNKNOWN_SUBJECT = "<unknown>"
+"""Stands among a call's subjects for those that nobody could read or count. No rule about paths, hosts or commands allows
+it, and each that asks or denies applies: it may be the one that the rule means."""
+
+
 class Subjects(Record, frozen=True, kw_only=True):
     """What a call would touch, in the terms that policy rules are written in. Paths are relative to the workspace."""
 

@@ -22,6 +22,7 @@ GROUP = "codesdk.extensions"
 """The group of entry points in which an installed package names the package that holds its manifest."""
 PROJECT_FOLDER = Path(".codesdk") / "extensions"
 PINS = "extensions.json"
+_LINK = "It is a link. Put the extension itself there, or name its directory as a root."
 
 
 class Candidate(NamedTuple):
@@ -72,18 +73,30 @@ class Pins:
 
 def find_candidates(project: Path | None, packages: bool, roots: Sequence[Path]) -> list[Candidate]:
     """Return the directories to look at: the project's, installed packages, then configured roots; each once."""
-    found = [Candidate(root, "project") for root in _below(project / PROJECT_FOLDER)] if project else []
+    found = _of_project(project) if project else []
     found += _installed() if packages else []
     for root in roots:
         found += _configured(root)
     seen: set[Path] = set()
     once: list[Candidate] = []
     for candidate in found:
+        if candidate.problem is not None:  # it is not loaded, so it must not stand in for one that is
+            once.append(candidate)
+            continue
         root = candidate.root.resolve()
         if root not in seen:
             seen.add(root)
             once.append(candidate._replace(root=root))
     return once
+
+
+def _of_project(project: Path) -> list[Candidate]:
+    """Return a project's extensions. None through a link: it would be trusted here because it was trusted elsewhere."""
+    folder = project / PROJECT_FOLDER
+    links = [place for place in (folder.parent, folder) if place.is_symlink()]
+    if links:
+        return [Candidate(links[0], "project", _LINK)]
+    return [Candidate(root, "project", _LINK if root.is_symlink() else None) for root in _below(folder)]
 
 
 def _configured(root: Path) -> list[Candidate]:

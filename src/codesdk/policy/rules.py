@@ -11,7 +11,7 @@ from typing import TypeVar, get_args
 import msgspec
 
 from codesdk.contract.ports import PolicyQuestion
-from codesdk.contract.tools import Evaluation, Subjects, ToolClass, Verdict
+from codesdk.contract.tools import UNKNOWN_SUBJECT, Evaluation, Subjects, ToolClass, Verdict
 from codesdk.policy.modes import judge_mode
 from codesdk.policy.patterns import (
     BadPattern,
@@ -146,7 +146,7 @@ class _Concerned:
 
     def speaker(self, subjects: Subjects) -> "_Compiled | None":
         """Return the first rule that matches."""
-        if self._at_once is not None and len(subjects.paths) == 1:
+        if self._at_once is not None and len(subjects.paths) == 1 and subjects.paths[0] != UNKNOWN_SUBJECT:
             path = tidy_path(subjects.paths[0])
             if is_short(path):
                 found = self._at_once(path)
@@ -206,7 +206,7 @@ class _Compiled:
             return "path"
         if self._host is not None and not self._fits(self._host, seen.hosts):
             return "host"
-        if self._argv is not None and seen.argv[: len(self._argv)] != self._argv:
+        if self._argv is not None and not self._begins(seen.argv):
             return "argv"
         return None
 
@@ -214,9 +214,17 @@ class _Compiled:
         """Return the first field that does not match, or None if all do."""
         return self.concerns(question.name, question.tool_class) or self.touches(_tidied(question.subjects))
 
+    def _begins(self, argv: Sequence[str]) -> bool:
+        assert self._argv is not None, "only for a rule about commands"
+        if UNKNOWN_SUBJECT in argv[:1]:
+            return not self._all
+        return argv[: len(self._argv)] == self._argv
+
     def _fits(self, fits: Predicate, values: Sequence[str]) -> bool:
         if not values:  # a call that names no path (or host) never matches a rule about paths (or hosts)
             return False
+        if UNKNOWN_SUBJECT in values:
+            return not self._all
         if len(values) == 1:
             return fits(values[0])
         return all(map(fits, values)) if self._all else any(map(fits, values))

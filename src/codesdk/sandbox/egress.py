@@ -15,6 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from codesdk.contract.errors import InvalidRequest
+from codesdk.descriptors import descriptor_limit, descriptor_marks
 from codesdk.sandbox.bubblewrap.netns import PROXY_PORT
 
 PORTS = frozenset({80, 443})
@@ -24,6 +25,8 @@ _CONNECT_S = 20.0
 _CHUNK = 1 << 16
 _PORT_DIGITS = 5
 _MAX_NAMED = 100
+_AT_ONCE = 16  # accepted before others get their turn on the loop
+_RETRY_S = 1.0
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -99,42 +102,81 @@ class EgressProxy:
         self._internet = internet
         self._limits = limits or EgressLimits()
         self._open: set[asyncio.Task[None]] = set()
-        self._server: asyncio.Server | None = None
+        self._untaken: set[socket.socket] = set()
+        """Accepted, and their task has not begun: one that is cancelled before closes nothing."""
+        self._listener: socket.socket | None = None
+        self._pause: asyncio.TimerHandle | None = None
         self._passed = 0
         self.refused: dict[str, None] = {}
         """The hosts that were asked for and not reached, in order."""
 
+    @property
+    def connections(self) -> int:
+        """How many are open."""
+        return len(self._open)
+
     async def serve(self, listener: socket.socket) -> None:
         """Start to accept connections."""
         listener.setblocking(False)
-        self._server = await asyncio.start_server(self._accept, sock=listener, limit=_MAX_HEAD)
+        self._listener = listener
+        asyncio.get_running_loop().add_reader(listener, self._accept)
 
     async def close(self) -> None:
         """End all connections and the server."""
-        if self._server is not None:
-            self._server.close()
+        if self._pause is not None:
+            self._pause.cancel()
+        if self._listener is not None and self._listener.fileno() >= 0:
+            asyncio.get_running_loop().remove_reader(self._listener)
+            self._listener.close()
         for task in self._open:
             task.cancel()
         await asyncio.gather(*self._open, return_exceptions=True)
+        for connection in self._untaken:
+            connection.close()
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._open.add(task)
+    def _accept(self) -> None:
+        """Take the connections that wait. One without a place is closed before anything of it is read."""
+        assert self._listener is not None
+        loop = asyncio.get_running_loop()
+        for _ in range(_AT_ONCE):
+            try:
+                connection, _address = self._listener.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError:  # no descriptor or no memory left: who waits in the kernel's queue costs us none
+                loop.remove_reader(self._listener)
+                self._pause = loop.call_later(_RETRY_S, loop.add_reader, self._listener, self._accept)
+                return
+            connection.setblocking(False)
+            # The kernel gives the lowest free number, so a high one means that all below it are taken.
+            crowded_from, _reserved_from = descriptor_marks(descriptor_limit())
+            if len(self._open) >= self._limits.connections or connection.fileno() >= crowded_from:
+                _turn_away(connection)
+                continue
+            # Counted from here on, not from when its task begins.
+            self._untaken.add(connection)
+            task = loop.create_task(self._serve(connection))
+            self._open.add(task)
+            task.add_done_callback(self._open.discard)
+
+    async def _serve(self, connection: socket.socket) -> None:
+        self._untaken.discard(connection)
+        try:
+            reader, writer = await asyncio.open_connection(sock=connection, limit=_MAX_HEAD)
+        except (OSError, asyncio.CancelledError):  # it is gone already, or the command ended
+            connection.close()
+            return
         try:
             await self._answer(reader, writer)
         except (OSError, TimeoutError, asyncio.CancelledError):
             pass  # the other side closed, or the command ended
         finally:
-            self._open.discard(task)
             writer.close()
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with asyncio.timeout(_HEAD_S):
                 target = await _read_target(reader)
-            if len(self._open) > self._limits.connections:
-                raise Refused("503 Service Unavailable", "too many connections at once")
             there = await self._reach(target)
         except Refused as refusal:
             await _refuse(writer, refusal)
@@ -250,10 +292,20 @@ _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
 
 async def _refuse(writer: asyncio.StreamWriter, refusal: Refused) -> None:
+    writer.write(_refusal(refusal))
+    await writer.drain()
+
+
+def _turn_away(connection: socket.socket) -> None:
+    with connection, contextlib.suppress(OSError):
+        connection.send(_refusal(Refused("503 Service Unavailable", "too many connections at once")))
+        connection.recv(_CHUNK)  # what is left unread would reset the connection and lose the refusal
+
+
+def _refusal(refusal: Refused) -> bytes:
     body = f"Not let through: {refusal.reason}.\n".encode()
     head = (
         f"HTTP/1.1 {refusal.status}\r\nContent-Type: text/plain\r\nContent-Length: {len(body)}\r\n"
         f"X-Proxy-Error: {refusal.reason}\r\nConnection: close\r\n\r\n"
     )
-    writer.write(head.encode() + body)
-    await writer.drain()
+    return head.encode() + body

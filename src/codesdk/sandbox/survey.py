@@ -14,11 +14,12 @@ from typing import NamedTuple
 from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.workspace import Workspace
 from codesdk.sandbox.backend import Command
-from codesdk.sandbox.files.paths import DATA_MARK, PathRefused, open_workspace
+from codesdk.sandbox.files.paths import DATA_MARK, PathRefused, open_without_links, open_workspace
 from codesdk.sandbox.owner import User, give, require_access, user_for
 
 MAX_SHIELDED = 64
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_PLACE = os.O_PATH | os.O_CLOEXEC
 _NAMED = 5
 
 
@@ -105,13 +106,17 @@ def open_for_commands(workspace: Workspace) -> int:
 def open_found(workspace: int, found: Found) -> int:
     """Return a descriptor of what a survey found, for the caller to close.
 
-    The way to it may lead elsewhere by now, so what was opened is compared with what was found.
+    The way to it may lead elsewhere by now, so no link is followed, and what was opened is compared with what was found.
     """
-    fd = os.open(found.path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=workspace)
+    replaced = InvalidRequest(f"{found.path} was replaced while a command was about to start; try again.")
+    try:
+        fd = open_without_links(workspace, found.path, _PLACE)
+    except OSError:
+        raise replaced from None
     info = os.fstat(fd)
     if (info.st_dev, info.st_ino) != found.inode:
         os.close(fd)
-        raise InvalidRequest(f"{found.path} was replaced while a command was about to start; try again.")
+        raise replaced
     return fd
 
 
@@ -139,7 +144,8 @@ class _Walk:
     def _enter(self, place: str) -> list[str]:
         """Look at the files of a directory and return the directories in it."""
         try:
-            fd = os.open(place or ".", _DIRECTORY, dir_fd=self._workspace)
+            # From the top each time: a folder that becomes a link meanwhile is then not entered.
+            fd = open_without_links(self._workspace, place or ".", _DIRECTORY)
         except OSError:
             self.complete = False
             return []
@@ -201,7 +207,11 @@ def _require_few(linked: Sequence[Found]) -> None:
 
 def _inode(workspace: int, path: str) -> tuple[int, int] | None:
     try:
-        info = os.stat(path, dir_fd=workspace, follow_symlinks=False)
+        fd = open_without_links(workspace, path, _PLACE)
     except OSError:
         return None
+    try:
+        info = os.fstat(fd)
+    finally:
+        os.close(fd)
     return info.st_dev, info.st_ino

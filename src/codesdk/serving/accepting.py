@@ -1,14 +1,13 @@
 """A listening socket → connections, no more of them than the process can afford.
 
-Every listener of CodeSDK accepts here: the HTTP servers, the control socket and those of wrapped programs. When it gets crowded, the
+Every listener for clients accepts here: the HTTP servers, the control socket and those of wrapped programs. When it gets crowded, the
 connection that has waited longest without a request makes room; when nobody only waits, a newcomer is
-refused. Descriptors are kept back for the store and the runtimes.
+refused. Descriptors are kept back for the store and the runtimes. The proxy of a command (`sandbox/egress`) keeps the same
+ones back, and refuses rather than makes room: all its connections are that one command's.
 """
 
 import asyncio
 import contextlib
-import math
-import resource
 import socket
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -17,9 +16,10 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
+from codesdk.descriptors import descriptor_limit, descriptor_marks
+
 _AT_ONCE = 16  # accepted before others get their turn on the loop
 _RETRY_S = 1.0
-_MOST_KEPT_BACK = 4096
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -249,15 +249,3 @@ def _evict(waiting: dict[Seat, None]) -> bool:
 def capacity(limits: Limits) -> int:
     """Return how many connections a listener can have, by its limits and the process's descriptors."""
     return int(min(limits.connections, descriptor_marks(descriptor_limit())[0]))
-
-
-def descriptor_limit() -> float:
-    """Return how many descriptors the process may have."""
-    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return math.inf if limit == resource.RLIM_INFINITY else limit
-
-
-def descriptor_marks(limit: float) -> tuple[float, float]:
-    """Return from which descriptor on it is crowded, and from which on they are kept for others than clients."""
-    kept = min(limit // 4, _MOST_KEPT_BACK) if math.isfinite(limit) else 0
-    return limit - 2 * kept, limit - kept

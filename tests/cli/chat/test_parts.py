@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,19 +13,21 @@ from prompt_toolkit.key_binding.key_processor import KeyPress
 from prompt_toolkit.keys import Keys
 from rich.text import Text
 
+from codesdk.cli.chat import complete
 from codesdk.cli.chat.blocks import MAX_HELD_LINES, Block, Blocks
 from codesdk.cli.chat.complete import matching_files
 from codesdk.cli.chat.history import KEPT_BYTES, MAX_BYTES, history_file
 from codesdk.cli.chat.keys_in import PasteParser
 from codesdk.cli.chat.logs import remarks
 from codesdk.cli.chat.marks import MARK, theirs
-from codesdk.cli.chat.message import mentioned
+from codesdk.cli.chat.message import mentioned, message_of
 from codesdk.cli.chat.paint import Painter
 from codesdk.cli.chat.pastes import Pastes
 from codesdk.cli.chat.proposal import proposal_lines
 from codesdk.cli.chat.tool_output import HEAD_LINES, TAIL_LINES, ToolOutput
 from codesdk.cli.chat.waiting import CALM_S, Desk, Waiting, time_left
 from codesdk.contract.errors import InvalidRequest
+from codesdk.contract.messages import ArtifactRef, Text as TextBlock
 from codesdk.contract.records import ApprovalRow
 from codesdk.contract.tools import Question
 
@@ -257,6 +260,46 @@ def test_files_that_are_mentioned_and_completed(tmp_path: Path):
     assert matching_files(tmp_path, "NOTES") == ["notes.md", "sub/more notes.md"]
     assert matching_files(tmp_path, "") == ["notes.md", "sub/more notes.md"]
     assert f"{tmp_path}/notes.md" in matching_files(tmp_path, f"{tmp_path}/no")
+
+
+async def _attach(typed: str, root: Path) -> str:
+    async def upload(data: bytes, kind: str, name: str) -> ArtifactRef:
+        raise AssertionError("no image here")
+
+    message = await message_of(typed, root, upload)
+    return "".join(block.text for block in message.content[1:] if isinstance(block, TextBlock))
+
+
+@pytest.mark.parametrize("typed", ["@notes.md", "@folder/id", '@"{root}/notes.md"', "@sub/../../key/id"])
+async def test_a_link_in_the_workspace_attaches_nothing_of_elsewhere(tmp_path: Path, typed: str):
+    root = tmp_path / "workspace"
+    (root / "sub").mkdir(parents=True)
+    (tmp_path / "key").mkdir()
+    (tmp_path / "key" / "id").write_text("private")
+    (root / "notes.md").symlink_to(tmp_path / "key" / "id")
+    (root / "folder").symlink_to(tmp_path / "key")
+    with pytest.raises(InvalidRequest, match=r"cannot be attached: .* write its whole path"):
+        await _attach(typed.format(root=root), root)
+    assert matching_files(root, "") == []
+    assert "private" in await _attach(f"@{tmp_path}/key/id", root)
+
+
+async def test_a_file_of_the_workspace_is_attached_as_text(tmp_path: Path):
+    (tmp_path / "notes.md").write_text("words")
+    assert await _attach("see @notes.md", tmp_path) == '\n<file path="notes.md">\nwords\n</file>\n'
+
+
+def test_a_workspace_of_folders_alone_does_not_hold_up_completion(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    for number in range(30):
+        (tmp_path / f"{number:02}" / "x").mkdir(parents=True)
+    looked: list[object] = []
+    scandir = os.scandir
+    monkeypatch.setattr(os, "scandir", lambda place: looked.append(place) or scandir(place))
+    monkeypatch.setattr(complete, "MAX_VISITED", 35)
+    assert matching_files(tmp_path, "") == []
+    assert len(looked) == 12  # the top with thirty, five with one in each, and the one that was one too many
 
 
 def test_the_history_is_cut_at_an_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -23,7 +23,7 @@ from codesdk.contract.messages import (
 from codesdk.contract.models import ModelAccess, Wire
 from codesdk.contract.ownership import GO_ON
 from codesdk.contract.runtime import RuntimeEnv
-from codesdk.runtimes.opencode import OpencodeOptions
+from codesdk.runtimes.opencode import OpencodeOptions, copy
 from codesdk.runtimes.opencode.adapter import OpencodeRuntime, choose_dialect
 from codesdk.runtimes.opencode.config import WAYS, configuration, make_folders, own_variables, working_folder
 from codesdk.runtimes.opencode.copy import forget, in_copy
@@ -223,10 +223,66 @@ def test_a_token_is_taken_out_of_the_database_and_of_its_free_pages(tmp_path: Pa
     assert left.count(token.encode()) == 0
 
 
-@pytest.mark.parametrize("content", [None, b"", b"no database at all" * 100])
-def test_what_is_no_database_is_left_as_it_is(tmp_path: Path, content: bytes | None):
+@pytest.mark.parametrize("content", [None, b""])
+def test_where_there_is_nothing_nothing_is_changed(tmp_path: Path, content: bytes | None):
     database = tmp_path / "opencode.db"
     if content is not None:
         database.write_bytes(content)
     forget(database, ["TOKEN-0123456789"])
     assert (database.read_bytes() if content is not None else None) == content
+
+
+def test_what_is_no_database_cannot_be_cleaned_and_is_removed(tmp_path: Path):
+    (tmp_path / "opencode.db").write_bytes(b"no database at all" * 100)
+    (tmp_path / "opencode.db-wal").write_bytes(b"TOKEN-0123456789")
+    forget(tmp_path / "opencode.db", ["TOKEN-0123456789"])
+    assert list(tmp_path.iterdir()) == []
+
+
+ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        f"CREATE TRIGGER slow BEFORE UPDATE ON message BEGIN {ENDLESS}; END",
+        "CREATE TRIGGER back AFTER UPDATE ON message BEGIN UPDATE kept SET data = old.data; END",
+    ],
+    ids=["without end", "keeps what is taken out"],
+)
+def test_nothing_that_a_database_brings_with_it_is_run(tmp_path: Path, schema: str):
+    database = tmp_path / "opencode.db"
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute("CREATE TABLE message (data TEXT)")
+        connection.execute("CREATE TABLE kept (data TEXT)")
+        connection.execute("INSERT INTO message VALUES ('TOKEN-0123456789')")
+        connection.execute(schema)
+        connection.commit()
+    forget(database, ["TOKEN-0123456789"])
+    assert not database.exists()
+
+
+def test_cleaning_that_takes_too_long_ends_and_the_database_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    database = tmp_path / "opencode.db"
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute("CREATE TABLE message (data TEXT)")
+        connection.executemany("INSERT INTO message VALUES (?)", [("x" * 100,)] * 1000)
+        connection.commit()
+    monkeypatch.setattr(copy, "_STEPS", 100)
+    monkeypatch.setattr(copy, "_CLEAN_S", -1.0)
+    forget(database, ["TOKEN-0123456789"])
+    assert not database.exists()
+
+
+def test_a_link_to_another_database_is_removed_and_not_followed(tmp_path: Path):
+    other = tmp_path / "other.db"
+    with closing(sqlite3.connect(other)) as connection:
+        connection.execute("CREATE TABLE message (data TEXT)")
+        connection.execute("INSERT INTO message VALUES ('TOKEN-0123456789')")
+        connection.commit()
+    (tmp_path / "opencode.db").symlink_to(other)
+    forget(tmp_path / "opencode.db", ["TOKEN-0123456789"])
+    assert [path.name for path in tmp_path.iterdir()] == ["other.db"]
+    assert b"TOKEN-0123456789" in other.read_bytes()

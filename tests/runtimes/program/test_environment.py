@@ -1,5 +1,6 @@
 """The environment that programs of runtimes get."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,9 @@ from codesdk.contract.capabilities import Isolation
 from codesdk.contract.errors import StorageFailure
 from codesdk.contract.runtime import RuntimeEnv
 from codesdk.redaction.redactor import Redactor
+from codesdk.runtimes.program import agent_files
 from codesdk.runtimes.program.environment import clean_session, forget_session, make_places, variables
+from codesdk.runtimes.program.logins import read_json
 
 
 def env_of(
@@ -147,6 +150,60 @@ def test_what_a_program_kept_stays_if_there_is_no_secret_in_it(tmp_path: Path):
     clean_session(str(tmp_path), "ses_of_nobody", KNOWN)
     clean_session("", "ses_1", KNOWN)
     assert kept(places.root) == ["home/copy"]
+
+
+@pytest.mark.parametrize("before", [4000, 4085, 4090, 4096, 5000])
+def test_a_secret_on_the_border_of_two_pieces_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: int
+):
+    monkeypatch.setattr(agent_files, "_CHUNK", 4096)
+    monkeypatch.setattr(agent_files, "_OVERLAP", 16)
+    places = make_places(env_of(tmp_path), "some-runtime", "ses_1")
+    (places.home / "copy").write_bytes(b"." * before + b"canary-1234" + b"." * 9000)
+    clean_session(str(tmp_path), "ses_1", KNOWN)
+    assert not places.root.exists()
+
+
+def test_what_is_too_large_to_be_searched_is_removed_unread(tmp_path: Path):
+    places = make_places(env_of(tmp_path), "some-runtime", "ses_1")
+    with (places.home / "endless").open("wb") as file:
+        file.truncate(1 << 40)
+    clean_session(str(tmp_path), "ses_1", KNOWN)
+    assert not places.root.exists()
+
+
+def test_a_pipe_is_not_waited_for_and_folders_may_be_deep(tmp_path: Path):
+    places = make_places(env_of(tmp_path), "some-runtime", "ses_1")
+    os.mkfifo(places.home / "pipe")
+    clean_session(str(tmp_path), "ses_1", KNOWN)
+    assert places.root.exists()
+    deep = os.open(places.home, os.O_RDONLY)
+    for _ in range(1500):  # deeper than Python's recursion goes
+        os.mkdir("d", dir_fd=deep)
+        deep, above = os.open("d", os.O_RDONLY, dir_fd=deep), deep
+        os.close(above)
+    os.close(os.open("canary-1234", os.O_CREAT, dir_fd=deep))
+    os.close(deep)
+    clean_session(str(tmp_path), "ses_1", KNOWN)
+    assert not places.root.exists()
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "large", "folder", "missing"])
+def test_only_a_plain_file_of_a_known_size_is_read_of_an_agent(tmp_path: Path, kind: str):
+    path = tmp_path / "auth.json"
+    (tmp_path / "other").write_text('{"a": 1}')
+    if kind == "link":
+        path.symlink_to(tmp_path / "other")
+    elif kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "large":
+        path.write_text("{" + " " * agent_files.MAX_SMALL_BYTES + "}")
+    elif kind == "folder":
+        path.mkdir()
+    with pytest.raises(OSError):  # noqa: PT011 - whatever is wrong
+        agent_files.read_agent_file(path)
+    assert read_json(path) == {}
+    assert read_json(tmp_path / "other") == {"a": 1}
 
 
 def test_a_name_can_hold_a_secret_too(tmp_path: Path):

@@ -1,5 +1,6 @@
 """Finding the program that a runtime drives."""
 
+import asyncio
 from pathlib import Path
 
 import msgspec
@@ -8,7 +9,13 @@ import pytest
 from codesdk.contract.entry import ProgramEntry, PythonPackage, RuntimeEntry
 from codesdk.contract.errors import InvalidRequest, TaskFailure
 from codesdk.contract.payloads import RuntimeNotice
-from codesdk.runtimes.program.finding import Program, find_program, install_command, notices_about
+from codesdk.runtimes.program.finding import (
+    Program,
+    find_program,
+    install_command,
+    notices_about,
+    told_by,
+)
 
 PROGRAM = ProgramEntry(
     command="someprogram",
@@ -135,3 +142,24 @@ def test_a_runtime_without_a_program_has_nothing_to_install():
     assert raised.value.message == (
         "The runtime some-runtime comes with CodeSDK: there is nothing to install."
     )
+
+
+async def test_a_program_that_writes_without_end_says_nothing_and_is_ended(tmp_path: Path):
+    assert await told_by(program(tmp_path, "exec yes 1.2.3"), timeout_s=60) == b""
+
+
+async def test_what_a_program_starts_ends_with_it(tmp_path: Path):
+    """Its child holds the pipe and would go on for an hour; asking ends without waiting for it."""
+    path = program(tmp_path, f"sh -c 'echo $$ >{tmp_path}/pid; exec sleep 3600' & echo 1.2.3; wait")
+    assert await told_by(path, timeout_s=1.0) == b""
+    child = int((tmp_path / "pid").read_text())
+    async with asyncio.timeout(20):
+        while _runs(child):  # noqa: ASYNC110 - of the system
+            await asyncio.sleep(0.01)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

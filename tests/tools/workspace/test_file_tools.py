@@ -298,7 +298,7 @@ MISMATCHES = {
     "many matches": (
         "a\n" * 12,
         "a",
-        "The old text occurs 12 times in a.txt, on lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 2 more. Nothing was changed."
+        "The old text occurs more than 10 times in a.txt, on lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and others. Nothing was changed."
         " Add lines around it until it occurs once.",
     ),
 }

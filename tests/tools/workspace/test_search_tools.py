@@ -228,23 +228,28 @@ async def test_a_walk_that_takes_too_long_says_where_it_stopped(root, monkeypatc
 LINES = st.lists(st.text(st.sampled_from("ab\r é\u2028"), max_size=6), max_size=6).map("\n".join)
 
 
-@given(LINES, st.text(st.sampled_from("ab é"), min_size=1, max_size=2), st.booleans(), st.integers(1, 4))
-def test_plain_text_is_found_where_python_finds_it(text, wanted, ignore_case, most):
-    def fold(line: str) -> str:
-        return line.lower() if ignore_case else line
-
+@given(LINES, st.text(st.sampled_from("ab é"), min_size=1, max_size=2), st.integers(1, 4))
+def test_plain_text_is_found_where_python_finds_it(text, wanted, most):
     expected = [
-        Place(number, fold(line).find(fold(wanted)))
+        Place(number, line.find(wanted))
         for number, line in enumerate(text.split("\n"), start=1)
-        if fold(wanted) in fold(line)
+        if wanted in line
     ]
-    assert PlainText(wanted, ignore_case=ignore_case).find(text.encode(), most) == expected[:most]
+    assert PlainText(wanted).find(text.encode(), most) == expected[:most]
 
 
-@given(LINES)
-def test_the_line_of_a_place_is_that_line(text):
-    for number, line in enumerate(text.split("\n"), start=1):
-        assert Place(number, 0).line_of(text.encode()).decode() == line
+async def test_plain_text_in_any_case_can_be_stopped_like_a_pattern(tmp_path, monkeypatch):
+    """Each place of a long line would be compared with all of the text, in a thread that nobody can stop."""
+    (tmp_path / "a.txt").write_text("a" * 1_900_000)
+    monkeypatch.setattr(finding, "PATTERN_S", 0.0)
+    found = await use(tmp_path, "workspace.search", pattern="A" * 999 + "b", literal=True, ignore_case=True)
+    assert found.result.startswith("No line matches.\n(stopped: the pattern needs more than 0 s")
+
+
+async def test_many_hits_far_down_a_file_are_shown_without_splitting_it_for_each(tmp_path):
+    (tmp_path / "a.txt").write_text("\n" * 1_900_000 + "hit\n" * 1_000)
+    found = (await use(tmp_path, "workspace.search", pattern="hit", literal=True, limit=1000)).result
+    assert found.split("\n")[-1] == "a.txt:1901000:hit"
 
 
 GLOBS = {

@@ -71,16 +71,30 @@ def matching_files(root: Path, typed: str) -> list[str]:
 
 
 def _walk(root: Path) -> Iterator[str]:
+    """Yield files, none of them a link: those cannot be attached. Whatever is looked at counts, so that folders end, too."""
     visited = 0
-    for folder, folders, files in os.walk(root):
-        folders[:] = sorted(name for name in folders if name not in _SKIPPED)
-        for name in sorted(files):
-            visited += 1
-            if visited > MAX_VISITED:
-                return
-            path = os.path.relpath(os.path.join(folder, name), root)  # noqa: PTH118 - thousands of them
-            if theirs(path) == path:  # a name that cannot be shown cannot be chosen
-                yield path
+    ahead = [""]
+    while ahead:
+        folder = ahead.pop()
+        folders: list[str] = []
+        files: list[str] = []
+        try:
+            with os.scandir(root / folder) as entries:
+                for entry in entries:
+                    visited += 1
+                    if visited > MAX_VISITED:
+                        break
+                    path = f"{folder}/{entry.name}" if folder else entry.name
+                    if entry.is_dir(follow_symlinks=False):
+                        folders += [] if entry.name in _SKIPPED else [path]
+                    elif entry.is_file(follow_symlinks=False) and theirs(path) == path:
+                        files.append(path)  # a name that cannot be shown cannot be chosen
+        except OSError:
+            continue
+        yield from sorted(files)
+        if visited > MAX_VISITED:
+            return
+        ahead += sorted(folders, reverse=True)
 
 
 def _outside(typed: str) -> list[str]:

@@ -1,4 +1,8 @@
-"""What was typed → a user message, with the files that `@path` attaches."""
+"""What was typed → a user message, with the files that `@path` attaches.
+
+A file of the workspace is opened through no link: an agent, or whoever made the workspace, could have put one there that leads to
+a key, under a harmless name that completion offers. A path elsewhere is what the person wrote out, and followed as it is.
+"""
 
 import re
 from collections.abc import Awaitable, Callable
@@ -8,6 +12,7 @@ from codesdk.cli.view.gist import size
 from codesdk.cli.view.safe import is_text
 from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.messages import ArtifactBlock, ArtifactRef, ContentBlock, Message, Text
+from codesdk.contract.workspace import Workspace
 
 MAX_FILE_BYTES = 1_000_000
 MAX_IMAGE_BYTES = 20_000_000
@@ -41,7 +46,7 @@ def mentioned(typed: str, root: Path) -> list[Path]:
 
 async def _attached(path: Path, root: Path, upload: Upload) -> ContentBlock:
     name = str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
-    data = _read(path, name)
+    data = _read(path, name, root)
     length = len(data)
     kind = next((kind for start, kind in _IMAGES.items() if data.startswith(start)), None)
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
@@ -67,10 +72,23 @@ async def _attached(path: Path, root: Path, upload: Upload) -> ContentBlock:
     return Text(text=f'\n<file path="{name}">\n{data.decode()}\n</file>\n')
 
 
-def _read(path: Path, name: str) -> bytes:
-    """Return the bytes of a file; of one that is too large, enough to see that it is."""
+def _read(path: Path, name: str, root: Path) -> bytes:
+    """Return the bytes of a file; of one outside that is too large, enough to see that it is."""
+    from codesdk.sandbox import Beneath, PathRefused, TooLarge
+
     try:
+        if path.is_relative_to(root):
+            with Beneath(Workspace(str(root))) as files:
+                return files.read(name, MAX_IMAGE_BYTES).data
         with path.open("rb") as file:
             return file.read(MAX_IMAGE_BYTES + 1)
+    except TooLarge:
+        raise InvalidRequest(
+            f"{name} is too large: at most {size(MAX_IMAGE_BYTES)} can be attached. Name it without the @."
+        ) from None
+    except PathRefused as error:
+        raise InvalidRequest(
+            f"{name} cannot be attached: {error}. To attach a file from elsewhere, write its whole path."
+        ) from None
     except OSError as error:
         raise InvalidRequest(f"{name} cannot be attached: {error.strerror or error}.") from None

@@ -333,10 +333,7 @@ class Calls:
             ledger.started(self._scope.journal, call.state, ledger.NATIVE, UNCONFINED)
         await self._scope.recorder.settle()
         self._live.pop(call.state.key, None)
-        if (
-            call.counts_as is None
-        ):  # what has tools by names of its own is a program, not a model: it may poll
-            self._stop_loop()
+        self._stop_loop(may_poll=call.counts_as is not None)
         return outcome
 
     async def _decide(self, call: LiveCall) -> None:
@@ -352,14 +349,15 @@ class Calls:
             await self.approvals.ask(call)
             call.prepared = answered(call.prepared, call.state.answer)
 
-    def _stop_loop(self) -> None:
+    def _stop_loop(self, *, may_poll: bool) -> None:
         """End a task whose model makes the same call for ever, or any calls, or never a result that fits.
 
-        Its requests grow with each call, so none is like another.
+        Its requests grow with each call, so none is like another. What has tools by names of its own is a program, not a
+        model: it may poll, but not for ever either.
         """
         task, limits = self._scope.state.task, self._scope.ports.limits
         limit = limits.max_same_calls
-        if task is not None and task.repeated.times > limit:
+        if task is not None and task.repeated.times > limit and not may_poll:
             message = (
                 f"The model called {task.repeated.call[0]} with the same input more than {limit} times in a row, and got the"
                 " same result each time. The task was stopped; start it again, perhaps with another wording or model."

@@ -7,6 +7,7 @@ own that the session enables.
 
 import contextlib
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from codesdk.redaction import Redactor
 from codesdk.runtimes.codex import NAME
 from codesdk.runtimes.codex.features import OFF
 from codesdk.runtimes.codex.native import ASK, running
+from codesdk.runtimes.program.agent_files import read_agent_file
 from codesdk.runtimes.program.finding import told_by
 from codesdk.tools import SERVER
 
@@ -149,7 +151,12 @@ def forget_tokens(home: Path, tokens: Sequence[str]) -> None:
     for log in home.glob("logs_*.sqlite*"):
         log.unlink(missing_ok=True)
     path = home / "config.toml"
-    _write(path, Redactor(tokens).text(path.read_text()))
+    try:
+        told = read_agent_file(path).decode()
+    except (OSError, ValueError):  # not the file that we wrote; the next start writes it again
+        path.unlink(missing_ok=True)
+        return
+    _write(path, Redactor(tokens).text(told))
 
 
 def catalog_entry(models: list[dict[str, Any]], model: str, natives: Sequence[str] = ()) -> dict[str, Any]:
@@ -212,5 +219,7 @@ def _server(tool_url: str) -> dict[str, Any]:
 
 
 def _write(path: Path, text: str) -> None:
-    path.touch(mode=0o600)
-    path.write_text(text)
+    """Write a file in the place of whatever is there: codex may have left a link or a pipe."""
+    path.unlink(missing_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w") as file:
+        file.write(text)

@@ -1,7 +1,10 @@
 """Opencode's own copy of a conversation: what it has of ours, and no token in it when opencode has ended."""
 
 import contextlib
+import os
 import sqlite3
+import stat
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +13,10 @@ from codesdk.contract.messages import Message, Text, ToolUse
 from codesdk.redaction import MARKER
 from codesdk.runtimes.program.jsonrpc import Frame, as_dict, as_list
 from codesdk.runtimes.program.unanswered import Sent, count_told
+
+_CLEAN_S = 30.0
+_STEPS = 100_000  # of SQLite's machine, between two looks at the time
+_MAX_CELL_BYTES = 64 * 1024 * 1024
 
 
 def in_copy(kept: Sequence[Frame], answer: Message, since: Sequence[Sent]) -> int | None:
@@ -49,20 +56,43 @@ def _said(message: Message) -> list[str]:
 def forget(database: Path, secrets: Sequence[str]) -> None:
     """Take secrets out of opencode's database, when it has ended. Blocking; must not raise.
 
-    An error of a provider is written down with the address that was asked, which holds the session's token.
+    An error of a provider is written down with the address that was asked, which holds the session's token. What cannot
+    be cleaned is removed: opencode then goes on from our transcript.
     """
-    if not database.exists():
-        return
-    with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(database)) as connection:
+    files = [database.with_name(database.name + end) for end in ("", "-wal", "-shm", "-journal")]
+    with contextlib.suppress(OSError):
+        try:
+            # SQLite would follow a link, to somebody else's database.
+            plain = all(stat.S_ISREG(file.lstat().st_mode) for file in files if os.path.lexists(file))
+            if not plain or (database.exists() and not _clean(database, secrets)):
+                raise sqlite3.DatabaseError("not as opencode makes it")
+        except sqlite3.Error:
+            for file in files:
+                file.unlink(missing_ok=True)
+
+
+def _clean(database: Path, secrets: Sequence[str]) -> bool:
+    """Take secrets out of a database. Return whether that could be done; nothing that it brings with it is run."""
+    until = time.monotonic() + _CLEAN_S
+    with contextlib.closing(sqlite3.connect(database)) as connection:
+        connection.execute("PRAGMA trusted_schema = OFF")
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_CELL_BYTES)
+        connection.set_progress_handler(lambda: time.monotonic() > until, _STEPS)
         connection.execute("PRAGMA secure_delete = ON")  # else the old words stay in pages that are free
+        # An update would run them, and opencode has none.
+        if connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'trigger'").fetchone():
+            return False
         for table, column in _columns(connection):
             for secret in secrets:
                 changed = (
                     f'UPDATE "{table}" SET "{column}" = replace("{column}", ?, ?) WHERE instr("{column}", ?)'
                 )
                 connection.execute(changed, (secret, MARKER, secret))
+                if time.monotonic() > until:  # each of very many may be short
+                    return False
         connection.commit()
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    return True
 
 
 def _columns(connection: sqlite3.Connection) -> list[tuple[str, str]]:

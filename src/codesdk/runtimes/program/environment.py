@@ -17,6 +17,7 @@ from codesdk.contract.entry import RuntimeEntry
 from codesdk.contract.errors import StorageFailure
 from codesdk.contract.runtime import RuntimeEnv
 from codesdk.redaction import Redactor
+from codesdk.runtimes.program.agent_files import holds_secret
 
 LOGIN = "login"
 """Where a namespace's login to a program is, in place of a session's id."""
@@ -95,20 +96,24 @@ def forget_session(state_dir: str, session_id: str) -> None:
 def _remove(root: Path) -> None:
     """Delete a folder, as far as that can be done."""
     import shutil
+    import subprocess
 
-    shutil.rmtree(root, ignore_errors=True)
+    try:
+        shutil.rmtree(root, ignore_errors=True)
+    except RecursionError:  # folders that lie deeper than Python goes
+        with contextlib.suppress(OSError):
+            subprocess.run(["/bin/rm", "-rf", "--", root], check=False, env={}, stderr=subprocess.DEVNULL)
 
 
 def clean_session(state_dir: str, session_id: str, redactor: Redactor) -> None:
-    """Delete what the runtimes of a session kept if a secret is in it.
+    """Delete what the runtimes of a session kept if a secret is in it, or if it is more than can be searched.
 
     A login is none of it: that lies in the folder of its namespace, to which a session has a link at most. A model may say a secret, and programs write down what it says. Without its own copy a program goes on from the
     transcript, which does not have it. For a session whose programs have ended. Blocking; must not raise.
     """
     for root in session_folders(state_dir, session_id):
-        with contextlib.suppress(OSError):
-            if any(redactor.finds(_told_by(path, root)) for path in root.rglob("*")):
-                _remove(root)
+        if holds_secret(root, redactor):
+            _remove(root)
 
 
 def login_folder(state_dir: str, namespace: str, entry: RuntimeEntry) -> Path:
@@ -167,12 +172,6 @@ NETWORK = (
 def network_variables(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Return those of our own variables that say how the network is reached. For programs that use it."""
     return {name: environment[name] for name in NETWORK if environment.get(name)}
-
-
-def _told_by(path: Path, root: Path) -> bytes:
-    """Return everything that a file or a folder says, by its name and its content. A link says only its name."""
-    readable = path.is_file() and not path.is_symlink()
-    return bytes(path.relative_to(root)) + b"\n" + (path.read_bytes() if readable else b"")
 
 
 def _root(env: RuntimeEnv, runtime: str, session_id: str) -> Path:

@@ -6,14 +6,17 @@ that: their packages say the version.
 """
 
 import asyncio
+import contextlib
 import os
 import re
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
+from typing import cast
 
 import msgspec
 
@@ -32,6 +35,7 @@ from codesdk.runtimes.program.pinned.pythons import install_packages
 from codesdk.runtimes.program.pinned.versions import UNKNOWN, needs_node, version_of
 
 _ASK_S = 20.0
+_MAX_TOLD = 16 * 1024 * 1024
 # With what follows it: 1.2.3-alpha.1 is not the tested 1.2.3.
 _NUMBER = re.compile(rb"\d+\.\d+\.\d+(?:[-+][0-9A-Za-z.+-]*[0-9A-Za-z])?")
 
@@ -180,7 +184,7 @@ def _given_or_found(
 async def told_by(*argv: str, timeout_s: float, homes: Sequence[str] = ("HOME",)) -> bytes:
     """Return what a program writes, run without our environment in a temporary folder, which all `homes` name.
 
-    Empty if it cannot be started or does not end in time.
+    Empty if it cannot be started, does not end in time, or writes without end. Nothing of it is left running.
     """
     with tempfile.TemporaryDirectory(prefix="codesdk-") as scratch:
         try:
@@ -191,18 +195,33 @@ async def told_by(*argv: str, timeout_s: float, homes: Sequence[str] = ("HOME",)
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.DEVNULL,
+                start_new_session=True,
             )
         except OSError:
             return b""
+        assert process.stdout is not None
         try:
             async with asyncio.timeout(timeout_s):
-                return (await process.communicate())[0]
+                return await _all_of(process.stdout)
         except TimeoutError:
             return b""
         finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
+            # Whatever it started has the same group, and may still be there though it has ended.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+            # A pipe that was not read to its end is never closed by itself.
+            cast("asyncio.SubprocessTransport", vars(process)["_transport"]).close()
+
+
+async def _all_of(stream: asyncio.StreamReader) -> bytes:
+    """Return what a program writes until it ends; nothing if that is too much."""
+    told = bytearray()
+    while piece := await stream.read(1 << 16):
+        told += piece
+        if len(told) > _MAX_TOLD:
+            return b""
+    return bytes(told)
 
 
 def _untested(entry: RuntimeEntry, found: Program, doubt: str) -> TaskFailure:

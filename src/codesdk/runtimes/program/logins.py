@@ -22,6 +22,7 @@ from codesdk.contract.errors import TaskFailure
 from codesdk.contract.runtime import RuntimeEnv
 from codesdk.contract.workspace import Workspace
 from codesdk.processes import SEARCH_PATH, Child, start_child
+from codesdk.runtimes.program.agent_files import read_agent_file
 from codesdk.runtimes.program.environment import login_folder, make_folder, network_variables
 
 REFUSED = "refused"
@@ -55,7 +56,7 @@ def folder_of(entry: RuntimeEntry, env: RuntimeEnv) -> Path | None:
 def mark_refused(login: Login) -> None:
     """Note that the provider refused a login, unless somebody has renewed it since. Blocking; must not raise."""
     with contextlib.suppress(OSError):
-        kept = login.file.read_bytes()
+        kept = read_agent_file(login.file)
         if all(secret.encode() in kept for secret in login.secrets):
             login.file.with_name(REFUSED).write_text(str(login.file.stat().st_mtime_ns))
 
@@ -63,7 +64,7 @@ def mark_refused(login: Login) -> None:
 def is_refused(file: Path) -> bool:
     """Return whether a login is just the one that was refused. A new or renewed one is another state of its file."""
     try:
-        return file.with_name(REFUSED).read_text() == str(file.stat().st_mtime_ns)
+        return read_agent_file(file.with_name(REFUSED)) == str(file.stat().st_mtime_ns).encode()
     except OSError:
         return False
 
@@ -88,9 +89,9 @@ def required(entry: RuntimeEntry, why: str) -> TaskFailure:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Return the object in a login file; empty if there is none. Blocking, but short."""
+    """Return the object in a login file; empty if there is none that can be one. Blocking, but short."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+        return msgspec.json.decode(read_agent_file(path), type=dict[str, Any])
     except (OSError, ValueError, RecursionError):
         return {}
 

@@ -30,13 +30,13 @@ class Unsupported(Exception):
     """The kernel or the file system does not support the call."""
 
 
-def open_beneath(directory: int, path: str, flags: int) -> int:
-    """Open a path beneath a directory, following no link. Raise `OSError` or `Unsupported`."""
+def open_beneath(directory: int, path: str, flags: int, *, links: bool = False) -> int:
+    """Open a path beneath a directory, following no link, or none that leads out. Raise `OSError` or `Unsupported`."""
     call = _syscall()
     if call is None:
         raise Unsupported
     name = _name(path)
-    resolve = _RESOLVE_BENEATH | _RESOLVE_NO_SYMLINKS | _RESOLVE_NO_MAGICLINKS
+    resolve = _RESOLVE_BENEATH | _RESOLVE_NO_MAGICLINKS | (0 if links else _RESOLVE_NO_SYMLINKS)
     how = _HOW.pack(flags | os.O_CLOEXEC, 0, resolve)
     fd = call(_OPENAT2, directory, name, how, len(how))
     # A filter that does not know the call may refuse it with EPERM, which opening a path never gives.

@@ -275,6 +275,24 @@ def enter(fd: int, folder: str) -> int:
         raise _refusal(fd, folder, error) from None
 
 
+def open_without_links(directory: int, path: str, flags: int) -> int:
+    """Return a descriptor of what lies beneath an open directory, through no link at all. Raise `OSError`.
+
+    A link at the end is opened as one if `flags` has `O_PATH`, and else refused.
+    """
+    with contextlib.suppress(Unsupported):
+        return open_beneath(directory, path, flags | os.O_NOFOLLOW)
+    *folders, name = path.split("/")
+    fd = os.dup(directory)
+    try:
+        for folder in folders:
+            fd, above = os.open(folder, _DIRECTORY | os.O_NOFOLLOW, dir_fd=fd), fd
+            os.close(above)
+        return os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
+    finally:
+        os.close(fd)
+
+
 def read_regular(directory: int, name: str, max_bytes: int) -> Opened:
     """Return a regular file of a directory, by its name there."""
     try:

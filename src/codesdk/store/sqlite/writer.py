@@ -1,4 +1,4 @@
-"""Requests from the loop to transactions in one thread, and results back to the loop.
+"""Requests from the loop → transactions in one thread → results, back on the loop.
 
 The thread takes everything that waits, commits it once, and reports the whole batch in one call. If the batch
 fails, each request gets its own transaction, so that one that cannot be stored does not fail the others; only a
@@ -6,6 +6,7 @@ session's creation and its first events stay together. (A savepoint would not do
 transaction when the disk is full.)
 """
 
+import contextlib
 import queue
 import sqlite3
 import threading
@@ -185,8 +186,9 @@ class Writer:
 
     def _tidy(self) -> None:
         """Do what comes with commits, when those who wait for one have been told: merging may take a while."""
-        self._merger.note(self._tables.take_size())
-        self._tables.trim()
+        with contextlib.suppress(Exception):  # out of memory, say: the thread goes on, and the next batch tidies up
+            self._merger.note(self._tables.take_size())
+            self._tables.trim()
 
     def _check_files(self) -> None:
         """Raise if a file of the database is not there any more; first save what only a nameless one holds."""

@@ -5,25 +5,35 @@ start.
 """
 
 import asyncio
+import contextlib
 import os
 import shutil
-from collections.abc import AsyncGenerator, AsyncIterator
+import signal
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import Any, Self, TextIO, cast
+from typing import TYPE_CHECKING, Any, Self, TextIO, cast
 
+import anyio
 import httpx2
+import mcp_types as types
 from mcp.client._transport import ReadStream, TransportStreams
-from mcp.client.stdio import DEFAULT_INHERITED_ENV_VARS, StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 
 from codesdk.tools.mcp_client.servers import HttpServer, McpServer, StdioServer
 
+if TYPE_CHECKING:
+    from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+
 PATH = "/usr/local/bin:/usr/bin:/bin"
 KEPT_BYTES = 2_000
 MAX_ANSWER_BYTES = 16 * 1024 * 1024
 _HTTP_S = 30.0
+_PIECE_BYTES = 1 << 16
+_FLUSH_S = 0.5
+_END_S = 2.0
+_LOOK_S = 0.01
 
 
 class Tail(asyncio.Protocol):
@@ -92,17 +102,120 @@ class _Watched:
 
 @asynccontextmanager
 async def _program(server: StdioServer, tail: Tail) -> AsyncGenerator[TransportStreams]:
+    """Start a server and frame its lines ourselves: the library's own transport has no bound on one."""
     env = {"PATH": PATH, **server.env}
     command = shutil.which(server.command, path=env["PATH"])
     if command is None:
         raise FileNotFoundError(f"there is no program {server.command}")
-    # The library passes some of this process's variables on; `env -u` removes them. Values stay out of argv.
-    unset = [part for name in DEFAULT_INHERITED_ENV_VARS if name not in env for part in ("-u", name)]
-    started = StdioServerParameters(
-        command="/usr/bin/env", args=[*unset, command, *server.args], env=env, cwd=server.cwd
-    )
-    async with _kept(tail) as errors, stdio_client(started, errors) as streams:
-        yield streams
+    async with _kept(tail) as errors:
+        process = await asyncio.create_subprocess_exec(
+            command,
+            *server.args,
+            env=env,
+            cwd=server.cwd,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=errors,
+            start_new_session=True,
+        )
+        heard, reading = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+        writing, told = anyio.create_memory_object_stream[SessionMessage](0)
+        tasks = [
+            asyncio.create_task(_hear(process, heard)),
+            asyncio.create_task(_tell(process, told, heard)),
+        ]
+        try:
+            yield reading, writing
+        finally:
+            # Whatever was given to it to send still goes out, before its stdin ends.
+            writing.close()
+            reading.close()
+            ending = asyncio.create_task(_end(process, tasks))
+            try:
+                await asyncio.shield(ending)
+            except asyncio.CancelledError:
+                await asyncio.wait([ending])  # bounded; a server must not outlive its session
+                raise
+
+
+async def _hear(process: asyncio.subprocess.Process, heard: "MemoryObjectSendStream[Any]") -> None:
+    """Pass on what a server says, until the session is gone or a line is too long."""
+    assert process.stdout is not None
+    with heard, contextlib.suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
+        async for line in _lines(process.stdout):
+            await heard.send(_message(line))
+    # A server that cannot write would not notice that it should end.
+    while await process.stdout.read(_PIECE_BYTES):
+        pass
+
+
+async def _lines(stdout: asyncio.StreamReader) -> AsyncGenerator[bytes]:
+    """Yield whole lines; end with the first that is too long. Each byte is looked at once."""
+    rest = bytearray()
+    while (piece := await stdout.read(_PIECE_BYTES)) and len(rest) <= MAX_ANSWER_BYTES:
+        first, *more = piece.split(b"\n")
+        rest += first
+        for begun in more:
+            if len(rest) > MAX_ANSWER_BYTES:
+                return
+            yield bytes(rest)
+            rest = bytearray(begun)
+
+
+def _message(line: bytes) -> SessionMessage | Exception:
+    try:
+        return SessionMessage(types.jsonrpc_message_adapter.validate_json(line, by_name=False))
+    except ValueError as error:
+        return error
+
+
+async def _tell(
+    process: asyncio.subprocess.Process,
+    told: "MemoryObjectReceiveStream[SessionMessage]",
+    heard: "MemoryObjectSendStream[Any]",
+) -> None:
+    """Write each message as a line. If the server does not take it, the connection ends: no answer will come."""
+    assert process.stdin is not None
+    try:
+        with told:
+            async for message in told:
+                line = message.message.model_dump_json(by_alias=True, exclude_unset=True)
+                process.stdin.write(line.encode() + b"\n")
+                await process.stdin.drain()
+    except OSError:
+        heard.close()
+
+
+async def _end(process: asyncio.subprocess.Process, tasks: Sequence["asyncio.Task[None]"]) -> None:
+    """End a server: its stdin, then SIGTERM, then SIGKILL, both for all that it started. Each wait is bounded."""
+    assert process.stdin is not None
+    hearing, telling = tasks
+    await asyncio.wait([telling], timeout=_FLUSH_S)
+    with contextlib.suppress(OSError, RuntimeError):
+        process.stdin.close()
+    for number in (None, signal.SIGTERM, signal.SIGKILL):
+        if number is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, number)
+        if await _has_ended(process):
+            break
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)  # also if it has ended: what it started may not have
+    for task in (hearing, telling):
+        task.cancel()
+    await asyncio.gather(hearing, telling, return_exceptions=True)
+    # What it started may hold the pipes; nothing of ours waits for that.
+    cast("asyncio.SubprocessTransport", vars(process)["_transport"]).close()
+
+
+async def _has_ended(process: asyncio.subprocess.Process) -> bool:
+    """Return whether it ends soon. Not by `wait`, which also waits for its pipes, and others may have them."""
+    until = asyncio.get_running_loop().time() + _END_S
+    while process.returncode is None:
+        if asyncio.get_running_loop().time() > until:
+            return False
+        await asyncio.sleep(_LOOK_S)
+    return True
 
 
 @asynccontextmanager

@@ -9,24 +9,33 @@ from collections.abc import Sequence
 
 from codesdk.tools.patch.parsing import Hunk
 from codesdk.tools.workspace.diff import lines_of
+from codesdk.tools.workspace.matching import find_lines
+from codesdk.tools.workspace.steps import Steps
 
 _SHOWN = 5
+_MOST = 11  # places that are counted
+_NEAR = 100_000  # lines that are compared to say what is wrong
 
 
 class DoesNotApply(Exception):
     """A hunk does not fit; the message says which, and what is there instead."""
 
 
-def apply_hunks(data: bytes, hunks: Sequence[Hunk]) -> tuple[bytes, list[int]]:
-    """Return the new content, and how many lines each hunk was off. Raise `DoesNotApply`."""
+def apply_hunks(data: bytes, hunks: Sequence[Hunk], steps: Steps | None = None) -> tuple[bytes, list[int]]:
+    """Return the new content, and how many lines each hunk was off. Raise `DoesNotApply` or `TooMuchWork`.
+
+    `steps` are those of the whole patch: each hunk that is not where it says is looked for in the whole file.
+    """
     lines = lines_of(data)
+    steps = steps or Steps()
+    steps.take(len(lines))
     out: list[bytes] = []
     done = drift = 0
     offsets: list[int] = []
     for hunk in hunks:
         # A hunk without old lines names the line it goes after; any other names its first line.
         said = hunk.start - 1 if hunk.old else hunk.start
-        at = _place(lines, hunk, said + drift, done)
+        at = _place(lines, hunk, said + drift, done, steps)
         drift = at - said
         offsets.append(drift)
         out += lines[done:at]
@@ -39,7 +48,7 @@ def apply_hunks(data: bytes, hunks: Sequence[Hunk]) -> tuple[bytes, list[int]]:
     return b"".join(out), offsets
 
 
-def _place(lines: list[bytes], hunk: Hunk, expected: int, first: int) -> int:
+def _place(lines: list[bytes], hunk: Hunk, expected: int, first: int, steps: Steps) -> int:
     """Return the index of the line that a hunk goes to, from `first` on."""
     if not hunk.old:
         if lines and expected != len(lines):
@@ -53,16 +62,19 @@ def _place(lines: list[bytes], hunk: Hunk, expected: int, first: int) -> int:
         return end  # a line without a line end can only be the last
     if expected >= first and _fits(lines, hunk.old, expected) and (expected == end or not at_end):
         return expected
-    places = [at for at in range(first, end + 1) if _fits(lines, hunk.old, at)]
+    steps.take(2 * (len(lines) + len(hunk.old)))
+    places = find_lines(lines, hunk.old, _MOST, first)
     if len(places) == 1:
         return places[0]
     if places:
         numbers = ", ".join(str(at + 1) for at in places[:_SHOWN])
-        more = f" and {len(places) - _SHOWN} more" if len(places) > _SHOWN else ""
+        others = "others" if len(places) == _MOST else f"{len(places) - _SHOWN} more"
+        more = f" and {others}" if len(places) > _SHOWN else ""
         raise DoesNotApply(
             f"hunk {hunk.number} says line {hunk.start}, but could go to lines {numbers}{more};"
             " include more lines around the change"
         )
+    steps.take(6 * (len(lines) + len(hunk.old)) + _NEAR)
     raise DoesNotApply(_why(lines, hunk, expected, first))
 
 
@@ -73,7 +85,7 @@ def _fits(lines: list[bytes], old: list[bytes], at: int) -> bool:
 def _why(lines: list[bytes], hunk: Hunk, expected: int, first: int) -> str:
     """Return why a hunk does not fit: the first difference, at the place where most of its lines match."""
     start = f"hunk {hunk.number} does not fit"
-    if any(_fits(lines, hunk.old, at) for at in range(first)):
+    if find_lines(lines, hunk.old, 1):  # not from `first` on, as is known
         return f"{start}: its lines come before those of the hunk before it; put the hunks in order"
     ending = _line_ends(lines, hunk)
     if ending is not None:
@@ -97,7 +109,7 @@ def _why(lines: list[bytes], hunk: Hunk, expected: int, first: int) -> str:
 def _line_ends(lines: list[bytes], hunk: Hunk) -> str | None:
     bare = [line.rstrip(b"\r\n") for line in lines]
     wanted = [line.rstrip(b"\r\n") for line in hunk.old]
-    if not any(bare[at : at + len(wanted)] == wanted for at in range(len(bare) - len(wanted) + 1)):
+    if not find_lines(bare, wanted, 1):
         return None
     if any(line.endswith(b"\r\n") for line in lines) and not any(line.endswith(b"\r\n") for line in hunk.old):
         return "the file has Windows line ends (\\r\\n) and the patch has \\n; end its lines with \\r\\n"
@@ -107,11 +119,15 @@ def _line_ends(lines: list[bytes], hunk: Hunk) -> str | None:
 
 
 def _nearest(lines: list[bytes], old: list[bytes], expected: int) -> int:
-    """Return the place where most lines of a hunk match; of several, the one nearest to `expected`."""
+    """Return the place where most lines of a hunk match; of several, the one nearest to `expected`.
+
+    Of very many, only the nearest are compared: it is for the words of an error.
+    """
     wanted = {line: index for index, line in reversed(list(enumerate(old)))}
     starts = {at - wanted[line] for at, line in enumerate(lines) if line in wanted}
     starts.add(max(0, min(expected, len(lines))))
-    return min(starts, key=lambda at: (-_common(lines, old, at), abs(at - expected)))
+    near = sorted(starts, key=lambda at: abs(at - expected))[: max(1, _NEAR // len(old))]
+    return min(near, key=lambda at: -_common(lines, old, at))
 
 
 def _common(lines: list[bytes], old: list[bytes], at: int) -> int:

@@ -15,6 +15,7 @@ from codesdk.sandbox import Batch, Beneath, Missing, Opened, PathRefused, Writte
 from codesdk.tools.patch.hunks import DoesNotApply, apply_hunks
 from codesdk.tools.patch.parsing import BadPatch, FilePatch, parse
 from codesdk.tools.registry import Tool, ToolContext, ToolError
+from codesdk.tools.workspace.diff import comparing
 from codesdk.tools.workspace.file_work import (
     MAX_FILE_BYTES,
     STOPPED,
@@ -26,6 +27,7 @@ from codesdk.tools.workspace.file_work import (
     opened,
     touches,
 )
+from codesdk.tools.workspace.steps import Steps, TooMuchWork
 from codesdk.tools.workspace.unsaved import Unsaved, as_seen, change_files
 
 _TOLD = 10
@@ -76,7 +78,7 @@ def _apply(workspace: Workspace, args: PatchInput, unsaved: Unsaved, go_on: GoOn
     except BadPatch as error:
         raise ToolError(f"The patch cannot be read: {error}. Nothing was changed.") from None
     with opened(workspace) as files:
-        plan = _Plan(files, unsaved)
+        plan = _Plan(files, unsaved, Steps(go_on=go_on))
         problems = [problem for file in wanted if (problem := plan.add(file)) is not None]
         if problems:  # all of them are reported at once, so that a model can fix them in one go
             more = [f"and {len(problems) - _TOLD} more"] if len(problems) > _TOLD else []
@@ -106,9 +108,10 @@ class _File(msgspec.Struct):
 class _Plan:
     """The result of a patch on the files it names, computed before anything is changed."""
 
-    def __init__(self, files: Beneath, unsaved: Unsaved) -> None:
+    def __init__(self, files: Beneath, unsaved: Unsaved, steps: Steps) -> None:
         self._files = files
         self._unsaved = unsaved
+        self._steps = steps
         self._planned: dict[str, _File] = {}
 
     def add(self, wanted: FilePatch) -> str | None:
@@ -124,6 +127,8 @@ class _Plan:
                 self._modify(wanted)
         except (DoesNotApply, PathRefused) as error:
             return f"{wanted.name}: {error}"
+        except TooMuchWork:
+            return f"{wanted.name}: to find the places of all hunks is too much work; use fewer hunks, with the right lines"
         return None
 
     def carry_out(self, go_on: GoOn) -> ToolRun:
@@ -135,9 +140,10 @@ class _Plan:
             done = [(path, file, self._prepare(batch, path, file)) for path, file in changing.items()]
             if not batch.commit(go_on):
                 return STOPPED
+        steps = comparing()
         return ToolRun(
             result="\n".join(f"{file.words}." for file in changing.values()),
-            changes=[change(path, file.seen, after) for path, file, after in done],
+            changes=[change(path, file.seen, after, steps) for path, file, after in done],
         )
 
     def _prepare(self, batch: Batch, path: str, file: _File) -> Written | None:
@@ -217,7 +223,7 @@ class _Plan:
         return path, self._planned[path]
 
     def _result(self, data: bytes, wanted: FilePatch) -> tuple[bytes, list[int]]:
-        result, offsets = apply_hunks(data, wanted.hunks)
+        result, offsets = apply_hunks(data, wanted.hunks, self._steps)
         if len(result) > MAX_FILE_BYTES:
             raise DoesNotApply(
                 f"it would have {len(result)} bytes; files over {MAX_FILE_BYTES} are not written"

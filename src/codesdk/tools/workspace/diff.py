@@ -1,15 +1,23 @@
 """Two versions of a file, as bytes → a unified diff that `patch`, `git apply` and `patch.apply` accept."""
 
+from codesdk.tools.workspace.steps import Steps, TooMuchWork
+
 _CONTEXT = 3
 _MAX_COMPARED = 4_000
+_STEPS = 3_000_000
 
 
-def unified(path: str, before: bytes | None, after: bytes | None) -> str:
+def comparing() -> Steps:
+    """Return the steps that comparing may take, in all files of one call together."""
+    return Steps(_STEPS)
+
+
+def unified(path: str, before: bytes | None, after: bytes | None, steps: Steps | None = None) -> str:
     """Return the diff; None stands for a missing file. Bytes that are not UTF-8 are shown as U+FFFD.
 
     For files with NUL bytes it only says that they differ. Only the lines between the common beginning and
-    end are compared, and if there are too many, they are shown as replaced as a whole: comparing takes
-    quadratic time.
+    end are compared, and if there are too many, or too many alike, they are shown as replaced as a whole: comparing takes
+    cubic time.
     """
     old_name = "/dev/null" if before is None else _name("a/" + path)
     new_name = "/dev/null" if after is None else _name("b/" + path)
@@ -17,7 +25,7 @@ def unified(path: str, before: bytes | None, after: bytes | None) -> str:
     if before != after and b"\0" in before + after:
         return f"Binary files {old_name.rstrip()} and {new_name.rstrip()} differ\n"
     old, new = lines_of(before), lines_of(after)
-    groups = _groups(old, new)
+    groups = _groups(old, new, steps or comparing())
     if not groups:
         return ""
     out = [f"--- {old_name}\n", f"+++ {new_name}\n"]
@@ -47,25 +55,46 @@ def _name(path: str) -> str:
 Opcode = tuple[str, int, int, int, int]
 
 
-def _groups(old: list[bytes], new: list[bytes]) -> list[list[Opcode]]:
+def _groups(old: list[bytes], new: list[bytes], steps: Steps) -> list[list[Opcode]]:
     """Return the changes with their context, grouped into hunks."""
     head = _common(old, new)
     tail = _common(old[head:][::-1], new[head:][::-1])
     a, b = old[head : len(old) - tail], new[head : len(new) - tail]
     if not a and not b:
         return []
-    if len(a) + len(b) > _MAX_COMPARED:
-        middle: list[Opcode] = [("replace", 0, len(a), 0, len(b))]
-    else:
-        import difflib
-
-        middle = list(difflib.SequenceMatcher(None, a, b, autojunk=False).get_opcodes())
+    middle = _compared(a, b, steps)
     codes = [(tag, a1 + head, a2 + head, b1 + head, b2 + head) for tag, a1, a2, b1, b2 in middle]
     first, (_, _, a_end, _, b_end) = max(0, head - _CONTEXT), codes[-1]
     last = min(tail, _CONTEXT)
     lead: list[Opcode] = [("equal", first, head, first, head)] if head > first else []
     trail: list[Opcode] = [("equal", a_end, a_end + last, b_end, b_end + last)] if last else []
     return _split([*lead, *codes, *trail])
+
+
+def _compared(a: list[bytes], b: list[bytes], steps: Steps) -> list[Opcode]:
+    """Return how one becomes the other, or that it is replaced as a whole if there is too much to compare."""
+    whole: list[Opcode] = [("replace", 0, len(a), 0, len(b))]
+    if not a or not b or len(a) + len(b) > _MAX_COMPARED:
+        return whole
+    import difflib
+    from collections import Counter
+    from itertools import accumulate
+
+    times = Counter(b)
+    # The matcher looks, for each line of a part, at every place that has the same line in the other file.
+    before = [0, *accumulate(1 + times[line] for line in a)]
+
+    class Matcher(difflib.SequenceMatcher[bytes]):
+        def find_longest_match(
+            self, alo: int = 0, ahi: int | None = None, blo: int = 0, bhi: int | None = None
+        ) -> difflib.Match:
+            steps.take(before[len(a) if ahi is None else ahi] - before[alo])
+            return super().find_longest_match(alo, ahi, blo, bhi)
+
+    try:
+        return list(Matcher(None, a, b, autojunk=False).get_opcodes())
+    except TooMuchWork:
+        return whole
 
 
 def _split(codes: list[Opcode]) -> list[list[Opcode]]:

@@ -35,6 +35,7 @@ from codesdk.tools.workspace.unsaved import NOTE, NOTHING, Unsaved, as_seen, cha
 
 MAX_LINE_CHARS = 2_000
 MAX_SHOWN_CHARS = 200_000
+_SHOWN_PLACES = 10
 
 
 class ReadInput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -214,7 +215,7 @@ def _edit(workspace: Workspace, path: str, old: str, new: str, unsaved: Unsaved,
         before = files.read(path, MAX_FILE_BYTES)
         seen = as_seen(path, before, unsaved)
         _require_same_encoding(path, old + new, seen.data)
-        places = find_all(seen.data, wanted)
+        places = find_all(seen.data, wanted, _SHOWN_PLACES + 1)
         if not places:
             raise ToolError(no_match(path, seen.data, old))
         if len(places) > 1:
@@ -262,9 +263,10 @@ def _require_same_encoding(path: str, text: str, data: bytes) -> None:
 
 
 def _several(path: str, data: bytes, places: list[int]) -> str:
-    numbers = [str(line_of(data, place)) for place in places[:10]]
-    more = f" and {len(places) - 10} more" if len(places) > 10 else ""
+    numbers = ", ".join(str(line_of(data, place)) for place in places[:_SHOWN_PLACES])
+    many = len(places) > _SHOWN_PLACES
+    times, more = (f"more than {_SHOWN_PLACES}", " and others") if many else (str(len(places)), "")
     return (
-        f"The old text occurs {len(places)} times in {path}, on lines {', '.join(numbers)}{more}."
+        f"The old text occurs {times} times in {path}, on lines {numbers}{more}."
         " Nothing was changed. Add lines around it until it occurs once."
     )

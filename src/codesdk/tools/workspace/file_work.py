@@ -17,6 +17,7 @@ from codesdk.contract.workspace import Workspace
 from codesdk.sandbox import Beneath, Opened, PathRefused, Written, split_folder
 from codesdk.tools.registry import SubjectsOf, Tool, ToolError, ToolFunction, make_tool
 from codesdk.tools.workspace.diff import unified
+from codesdk.tools.workspace.steps import Steps
 
 MAX_FILE_BYTES = 2_000_000
 SANDBOX = SandboxSummary(network=False, mounts=["workspace"])
@@ -71,11 +72,11 @@ def opened(workspace: Workspace, path: str | None = None) -> Generator[Beneath]:
         raise ToolError(f"Cannot use{where}: {error}." if where else f"Cannot do it: {error}.") from None
 
 
-def change(path: str, before: Opened | None, after: Written | None) -> FileChange:
-    """Return what a tool did to a file, with what is needed to undo it."""
+def change(path: str, before: Opened | None, after: Written | None, steps: Steps | None = None) -> FileChange:
+    """Return what a tool did to a file, with what is needed to undo it. `steps` are for comparing, of a whole call."""
     return FileChange(
         path=path,
-        diff=unified(path, before.data if before else None, after.data if after else None),
+        diff=unified(path, before.data if before else None, after.data if after else None, steps),
         kept=Kept(
             path=path,
             before=before.data if before else None,

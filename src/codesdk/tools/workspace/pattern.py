@@ -63,16 +63,15 @@ class Place(msgspec.Struct, frozen=True):
     number: int
     column: int
 
-    def line_of(self, data: bytes) -> bytes:
-        """Return the line."""
-        return data.split(b"\n", self.number)[self.number - 1]
-
 
 class PlainText:
-    """Finds a plain text, which is never slow, so it needs no process. Use it in a `with`."""
+    """Finds a plain text as it is written, which is never slow, so it needs no process. Use it in a `with`.
 
-    def __init__(self, text: str, *, ignore_case: bool) -> None:
-        self._search = re.compile(re.escape(text), re.IGNORECASE if ignore_case else 0).search
+    Without regard to case it would be slow: then every place is compared by itself, and `RegularExpression` is for that.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._search = re.compile(re.escape(text)).search
 
     def __enter__(self) -> Self:
         return self

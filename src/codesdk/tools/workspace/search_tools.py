@@ -4,6 +4,7 @@ They walk the tree with `sandbox.walk`, in a thread, with limits on results and 
 left out.
 """
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from typing import Annotated
@@ -156,7 +157,9 @@ def _search(workspace: Workspace, args: SearchInput, go_on: GoOn) -> str:
     try:
         with opened(workspace, args.path) as files, _matcher(args, go_on) as hits:
             for path, data in outing.texts(files, split_folder(args.path), wanted):
-                lines += [_hit(path, data, place) for place in hits.find(data, args.limit - len(lines) + 1)]
+                places = hits.find(data, args.limit - len(lines) + 1)
+                rows = data.split(b"\n") if places else []  # once, not for each place
+                lines += [_hit(path, rows[place.number - 1], place) for place in places]
                 if len(lines) > args.limit:
                     del lines[args.limit :]
                     outing.notes.append(
@@ -174,14 +177,15 @@ def _search(workspace: Workspace, args: SearchInput, go_on: GoOn) -> str:
 def _matcher(args: SearchInput, go_on: GoOn) -> PlainText | RegularExpression:
     if "\n" in args.pattern:
         raise ToolError("The pattern contains a line end; it is looked for in each line on its own.")
-    if args.literal:
-        return PlainText(args.pattern, ignore_case=args.ignore_case)
-    return RegularExpression(args.pattern, ignore_case=args.ignore_case, seconds=PATTERN_S, go_on=go_on)
+    if args.literal and not args.ignore_case:
+        return PlainText(args.pattern)
+    pattern = re.escape(args.pattern) if args.literal else args.pattern
+    return RegularExpression(pattern, ignore_case=args.ignore_case, seconds=PATTERN_S, go_on=go_on)
 
 
-def _hit(path: str, data: bytes, place: Place) -> str:
+def _hit(path: str, row: bytes, place: Place) -> str:
     """Return a matching line, or the part of it around the match."""
-    line = place.line_of(data).decode("utf-8", "replace").removesuffix("\r")
+    line = row.decode("utf-8", "replace").removesuffix("\r")
     first = max(0, place.column - MAX_LINE_CHARS // 3) if len(line) > MAX_LINE_CHARS else 0
     part = line[first : first + MAX_LINE_CHARS]
     before, after = "…" if first else "", "…" if first + len(part) < len(line) else ""
