@@ -84,8 +84,7 @@ class Child:
             self._reading.cancel()
             with contextlib.suppress(OSError, RuntimeError):
                 self.stdin.close()
-            # All pipes: one that was not read to its end is never closed by itself, and would outlive the loop.
-            cast("asyncio.SubprocessTransport", vars(self._process)["_transport"]).close()
+            _close_pipes(self._process)
             if self._first is not None:
                 os.close(self._first)
                 self._first = None
@@ -179,9 +178,7 @@ async def _start_apart(
         try:
             first = await _first_process(told)
         except BaseException:
-            # The group: without its wrapper, the first process of the namespace would wait for it forever.
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+            _discard(process)
             raise
     finally:
         os.close(told)
@@ -205,8 +202,8 @@ async def _first_process(told: int) -> int | None:
 
 
 async def _spawn(argv: Sequence[str], cwd: str, env: Mapping[str, str], fds: Sequence[int]) -> Process:
-    try:
-        return await asyncio.create_subprocess_exec(
+    spawning = asyncio.ensure_future(
+        asyncio.create_subprocess_exec(
             *argv,
             cwd=cwd,
             env=dict(env),
@@ -216,11 +213,38 @@ async def _spawn(argv: Sequence[str], cwd: str, env: Mapping[str, str], fds: Seq
             start_new_session=True,
             pass_fds=fds,
         )
+    )
+    try:
+        # Shielded: asyncio would kill the first process alone, and then wait until the others end, too.
+        return await asyncio.shield(spawning)
+    except asyncio.CancelledError:
+        spawning.add_done_callback(_discard_spawned)
+        raise
     except OSError as error:
         raise TaskFailure(
             f"The program {argv[0]} could not be started ({error.strerror}). Check that it may be run.",
             code="RUNTIME_UNAVAILABLE",
         ) from error
+
+
+def _discard_spawned(spawning: "asyncio.Future[Process]") -> None:
+    if not spawning.cancelled() and spawning.exception() is None:
+        _discard(spawning.result())
+
+
+def _discard(process: Process) -> None:
+    """Kill a program that nobody wants any more, just after its start.
+
+    Its whole group: without its wrapper, the first process of a namespace would wait for it forever, or run on.
+    """
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    _close_pipes(process)
+
+
+def _close_pipes(process: Process) -> None:
+    """Close all pipes: one that was not read to its end is never closed by itself, and would outlive the loop."""
+    cast("asyncio.SubprocessTransport", vars(process)["_transport"]).close()
 
 
 def _own_tool(name: str) -> str | None:

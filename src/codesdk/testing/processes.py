@@ -5,9 +5,11 @@ import os
 import signal
 from pathlib import Path
 
+from codesdk.processes import NAME
+
 
 def children() -> dict[int, str]:
-    """Return all processes below this one that are alive, by id, with their names."""
+    """Return all processes below this one that are alive, by id, with their names; our own guard aside."""
     parents: dict[int, tuple[int, str, str]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -21,8 +23,15 @@ def children() -> dict[int, str]:
         if not new:
             break
         below |= new
-        found |= {pid: parents[pid][2] for pid in new if parents[pid][1] != "Z"}
+        found |= {pid: parents[pid][2] for pid in new if parents[pid][1] != "Z" and not _is_guard(pid)}
     return found
+
+
+def _is_guard(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().endswith(f"\0{NAME}\0".encode())
+    except OSError:
+        return False
 
 
 def kill(pid: int) -> None:

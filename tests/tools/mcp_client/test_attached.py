@@ -21,6 +21,7 @@ from codesdk.contract.errors import CodeSDKError, InvalidRequest
 from codesdk.contract.ports import ToolInvocation, ToolRun
 from codesdk.contract.tools import SandboxSummary, Subjects
 from codesdk.contract.workspace import Workspace
+from codesdk.processes import NAME, own_guard
 from codesdk.tools import builtin_registry
 from codesdk.tools.mcp.host import McpHost, bearer
 from codesdk.tools.mcp_client.attached import AttachedTools
@@ -156,7 +157,8 @@ async def test_a_program_gets_a_plain_path_and_what_it_was_given_and_nothing_of_
     async with attached(out=server) as tools:
         seen = json.loads((await run(tools, "mcp.out.env")).result)
     seen.pop("LC_CTYPE", None)  # Python sets it for itself
-    assert seen == {"PATH": "/usr/local/bin:/usr/bin:/bin", "TERM": "theirs", "TOKEN": "t-1"}
+    given = {"PATH": "/usr/local/bin:/usr/bin:/bin", "TERM": "theirs", "TOKEN": "t-1"}
+    assert seen == given | own_guard().variables
 
 
 async def test_progress_of_the_server_is_output_of_the_call():
@@ -344,7 +346,8 @@ def children(what: str = OUTSIDE) -> list[int]:
     """Return the processes of this one that run an outside server, or something else."""
     mine = Path(f"/proc/{os.getpid()}/task").glob("*/children")
     pids = [int(pid) for file in mine for pid in file.read_text().split()]
-    return [pid for pid in pids if what.encode() in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    lines = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in pids}
+    return [pid for pid, line in lines.items() if what.encode() in line and NAME.encode() not in line]
 
 
 async def test_without_servers_it_is_the_tools_below_and_nothing_is_loaded():

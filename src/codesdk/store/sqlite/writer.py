@@ -186,7 +186,9 @@ class Writer:
 
     def _tidy(self) -> None:
         """Do what comes with commits, when those who wait for one have been told: merging may take a while."""
-        with contextlib.suppress(Exception):  # out of memory, say: the thread goes on, and the next batch tidies up
+        with contextlib.suppress(
+            Exception
+        ):  # out of memory, say: the thread goes on, and the next batch tidies up
             self._merger.note(self._tables.take_size())
             self._tables.trim()
 

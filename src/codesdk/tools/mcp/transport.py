@@ -21,6 +21,7 @@ from mcp.client._transport import ReadStream, TransportStreams
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 
+from codesdk.processes import own_guard
 from codesdk.tools.mcp_client.servers import HttpServer, McpServer, StdioServer
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ class _Watched:
 @asynccontextmanager
 async def _program(server: StdioServer, tail: Tail) -> AsyncGenerator[TransportStreams]:
     """Start a server and frame its lines ourselves: the library's own transport has no bound on one."""
-    env = {"PATH": PATH, **server.env}
+    env = {"PATH": PATH, **server.env, **own_guard().variables}  # it must not outlive us, either
     command = shutil.which(server.command, path=env["PATH"])
     if command is None:
         raise FileNotFoundError(f"there is no program {server.command}")
