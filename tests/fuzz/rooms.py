@@ -68,6 +68,8 @@ class _Tap:
 
     def learn(self, secrets: Sequence[str]) -> None: ...
 
+    def learn_login(self, secrets: Sequence[str]) -> None: ...
+
     async def own_texts(self) -> OwnTexts:
         return OwnTexts(system=["You are helpful."], messages=["Go."], tools={"workspace.read": "Reads."})
 
