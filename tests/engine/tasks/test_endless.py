@@ -86,7 +86,7 @@ def test_whatever_a_runtime_says_without_end_counts(say: Callable[[int], Any]):
         r.emit(*(say(number) for number in range(5_000)))
         error = failure(r, session)
         assert (error.code, error.retryable) == ("RUNTIME_PROTOCOL", False)
-        assert f"said more than {CHARS} characters (limits.max_output_chars" in error.message
+        assert f"said more than {CHARS} characters (limits.max_output_chars)" in error.message
         assert stored_bytes(r, session) < 4 * 16 * CHARS
 
 

@@ -289,13 +289,11 @@ class Intake:
 
     def _give_up(self, what: str = "") -> bool:
         """End the task of a runtime that talks without end. What it still says until it has ended is not kept."""
-        said = what or (
-            f"more than {self._max_chars} characters (limits.max_output_chars; 16 bytes of its own messages, notices and ids"
-            " count as one)"
-        )
+        said = what or f"more than {self._max_chars} characters (limits.max_output_chars)"
+        counted = "" if what else " 16 bytes of its own messages and notices count as one."
         message = (
-            f"The runtime said {said} in one task and came to no end. The task was stopped; divide it into smaller ones,"
-            " or have the limit raised by whoever runs CodeSDK."
+            f"The runtime said {said} in one task and came to no end.{counted} The task was stopped; divide it into"
+            " smaller ones, or have the limit raised by whoever runs CodeSDK."
         )
         self._said = max(self._said, self._max_chars + 1)
         self._scope.halt(ErrorInfo(code="RUNTIME_PROTOCOL", message=message, retryable=False), None)
