@@ -129,6 +129,12 @@ def gateway(path: str) -> Callable[[], Any]:
 
 
 class _Pipe:
+    def __init__(self) -> None:
+        self.transport = self
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
     def write(self, data: bytes) -> None: ...
 
     async def drain(self) -> None: ...

@@ -42,6 +42,7 @@ _EVENT_BYTES = 512  # what an event takes in the log beside what the runtime put
 MAX_OPEN_BLOCKS = 20_000
 """How many blocks of unfinished messages a runtime may stream at once. Each is held in memory."""
 _PROBLEM_CHARS = 500
+_INLINE_BYTES = 4 * 1024 * 1024  # the most that `raw_inline_bytes` can be
 _DELTA_KINDS = frozenset({"text_delta", "json_delta", "code_delta", "reasoning_delta", "unknown_delta"})
 
 
@@ -101,7 +102,7 @@ class Intake:
         payload = self._with_call(payload)
         raw: Any = None
         if draft.raw is not None and self._scope.settings.raw_capture:
-            raw, data = _as_json(draft.raw, self._max_bytes)
+            raw, data = _as_json(draft.raw)
             size = len(data)
             if size > self._scope.settings.raw_inline_bytes:
                 return False
@@ -242,7 +243,7 @@ class Intake:
         settings = self._scope.settings
         if raw is None or not settings.raw_capture:
             return None, None
-        raw, data = _as_json(raw, self._max_bytes)
+        raw, data = _as_json(raw)
         if len(data) > self._scope.ports.limits.max_artifact_bytes:
             return f"A message of {len(data):,} bytes, more than an artifact may have.", None
         self._said += len(data) >> _BYTES_A_CHAR
@@ -347,17 +348,17 @@ def _encode_mended(payload: Any) -> bytes:
         return msgspec.json.encode(mend(msgspec.to_builtins(payload)))
 
 
-def _as_json(raw: Any, limit: int) -> tuple[Any, bytes]:
+def _as_json(raw: Any) -> tuple[Any, bytes]:
     """Return a runtime's message as an event can carry it, and its JSON; text if it is too deep or none.
 
-    One that is larger than an event may be is never part of one, so its depth is not looked at.
+    One that is too large for an event goes to an artifact, and its depth is not looked at.
     """
     try:
         data = msgspec.json.encode(raw)
         if data == b"null" or _has_long_number(data):
             raw = msgspec.json.decode(data)
             data = msgspec.json.encode(raw)
-        if len(data) > limit or not is_deep(data):
+        if not is_deep(data, _INLINE_BYTES):
             return raw, data
         raw = data.decode()
     except (TypeError, ValueError, RecursionError, OverflowError):

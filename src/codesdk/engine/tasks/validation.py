@@ -1,6 +1,7 @@
 """Checks that values from outside can be stored and read back: their depth and size."""
 
 import re
+import sys
 from typing import Any
 
 import msgspec
@@ -16,13 +17,15 @@ _SAME_BRACKETS = bytes.maketrans(b"{}", b"[]")
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 
-def is_deep(data: bytes) -> bool:
-    """Return whether a JSON document is nested deeper than `MAX_DEPTH`.
+def is_deep(data: bytes, most: int = sys.maxsize) -> bool:
+    """Return whether a JSON document is nested deeper than `MAX_DEPTH`; one of more than `most` bytes is not looked at.
 
     Takes the innermost brackets away, level by level, in a few calls whatever its size: a step for each byte of a
     document of megabytes would hold up everybody for seconds.
     """
     if len(data) <= 2 * MAX_DEPTH or data.count(b"[") + data.count(b"{") <= MAX_DEPTH:
+        return False
+    if len(data) > most:
         return False
     brackets = _STRING.sub(b"", data).translate(_SAME_BRACKETS, _NO_BRACKETS)
     for _ in range(MAX_DEPTH):
