@@ -68,6 +68,8 @@ class _Tap:
 
     def learn(self, secrets: Sequence[str]) -> None: ...
 
+    def learn_login(self, secrets: Sequence[str]) -> None: ...
+
     async def own_texts(self) -> OwnTexts:
         return OwnTexts(system=["You are helpful."], messages=["Go."], tools={"workspace.read": "Reads."})
 
@@ -127,6 +129,12 @@ def gateway(path: str) -> Callable[[], Any]:
 
 
 class _Pipe:
+    def __init__(self) -> None:
+        self.transport = self
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
     def write(self, data: bytes) -> None: ...
 
     async def drain(self) -> None: ...

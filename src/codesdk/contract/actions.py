@@ -108,7 +108,7 @@ class Equipment(msgspec.Struct, frozen=True, kw_only=True):
     mcp_servers: dict[str, Any] = {}
     """MCP servers whose tools the session offers. Needs the scope admin: they run outside of any sandbox."""
     secrets: list[str] = []
-    """Values that never reach an event, a log or an artifact."""
+    """Values that never reach an event, a log or an artifact: 256 at most, of 8,192 characters each and 65,536 in all."""
 
     def __repr__(self) -> str:
         """Name only what is given: a repr ends up in logs and tracebacks."""

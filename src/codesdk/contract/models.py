@@ -176,7 +176,11 @@ class ModelTap(WireTap, Protocol):
         ...
 
     def learn(self, secrets: Sequence[str]) -> None:
-        """Redact these, too, from now on: the login that the runtime uses."""
+        """Redact these, too, from now on: the keys of the operator, and of CodeSDK."""
+        ...
+
+    def learn_login(self, secrets: Sequence[str]) -> None:
+        """Redact these, too, from now on: the login of its own that the runtime uses. Too many end its task."""
         ...
 
     async def own_texts(self) -> OwnTexts:

@@ -280,7 +280,10 @@ class Host(Protocol):
         ...
 
     def learn(self, secrets: Sequence[str]) -> None:
-        """Redact these from now on: the tokens of the login that the runtime uses."""
+        """Redact these from now on: the tokens of the login that the runtime uses.
+
+        Raise `InvalidRequest` if they are too many, too long, or would match everywhere.
+        """
         ...
 
     async def tool_endpoint(self, client: McpClient = ANY_CLIENT) -> str:

@@ -155,6 +155,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     max_calls: Count = 10_000
     """How many tool calls a task may make, whatever they are; more counts as a loop."""
     max_output_chars: Count = 64_000_000
-    """How much a runtime may stream in one task. One that talks without end would fill memory and disk."""
+    """How much a runtime may say in one task. One that talks without end would fill memory and disk.
+
+    Streamed text counts by its characters; 16 bytes of all else that is kept of it (its own messages, notices, whole
+    messages, inputs of calls) count as one.
+    """
     runtime_idle_s: Seconds | None = 600.0
     """After this time without a task, a session's runtime process is ended. The next task starts it again. Null: never."""

@@ -87,12 +87,13 @@ class SessionGateway:
             tap,
             lambda: read_sources(workspace, sources),
             keeps=recorder is not None,
+            logged_in=account is not None,
             lacks=lacks,
             price_of=prices.price_of if lacks is None else partial(self._price, payer),
         )
         if recorder is not None:
             recorder.stored = observed.stored
-        aside = None if account is None else LoginDoor(account, tap.learn)
+        aside = None if account is None else LoginDoor(account, tap.learn_login)
         url = self._server.admit(OwnedBackend(observed, tap, rules), token, aside)
         self._urls[session_id] = url
         return url

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from codesdk.doors import open_door
 
 if TYPE_CHECKING:
+    from codesdk.redaction.bounds import check_secrets as check_secrets
     from codesdk.redaction.patterns import MARKER as MARKER
     from codesdk.redaction.redactor import Redactor as Redactor, StreamRedactor as StreamRedactor
 

@@ -1,38 +1,13 @@
 """Thousands of messages that a runtime leaves open: what ending them costs grows with their number, not with its square."""
 
-import sys
-from collections.abc import Callable
-from types import FrameType
-from typing import Any
-
 import pytest
+from tests.engine.steps import steps_of
 from tests.engine.world import payloads, world
 
 from codesdk.contract.events import OutputCompleted
 from codesdk.testing.fakes import call, delta, done, message
 
 FEW, MANY = 100, 400
-
-
-def steps_of(work: Callable[[], Any]) -> int:
-    """Count the instructions that the engine's own code executes: the same on every machine."""
-    count = 0
-
-    def trace(frame: FrameType, event: str, _: Any) -> Any:
-        nonlocal count
-        if "/codesdk/engine/" not in frame.f_code.co_filename:
-            return None
-        frame.f_trace_opcodes = True
-        count += event == "opcode"
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        work()
-    finally:
-        sys.settrace(before)
-    return count
 
 
 def ending(number: int) -> int:

@@ -391,3 +391,58 @@ def test_a_plan_is_a_notice_with_the_whole_of_it_and_without_what_is_no_entry():
         frame,
     )
     assert notices(normalize(fresh(), update("plan"))) == ["unknown_frame"]
+
+
+def begun(number: int, **more: Any) -> dict[str, Any]:
+    return update("tool_call", toolCallId=f"c{number}", title="workspace_read", **more)
+
+
+def test_calls_that_an_agent_speaks_of_and_never_makes_are_counted(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("codesdk.runtimes.acp.state.MAX_CALLS", 5)
+    state = fresh()
+    for number in range(5):
+        normalize(state, begun(number))
+    assert (len(state.calls), state.excess) == (5, None)
+    assert normalize(state, begun(5)) == []
+    assert (len(state.calls), state.excess) == (5, "speaks of more than 5 calls in one prompt")
+    question = {"toolCall": {"toolCallId": "c6", "title": "workspace_read"}}
+    normalize(state, {"id": 1, "method": "session/request_permission", "params": question})
+    assert (state.answers, state.violation) == ([(1, CANCELLED)], None)
+
+
+def test_what_an_agent_says_of_its_calls_is_bounded_and_forgotten_with_them(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("codesdk.runtimes.acp.state.MAX_HELD_BYTES", 50_000)
+    state = fresh()
+    for number in range(50):
+        normalize(state, begun(number, status="completed", rawInput={"path": "a"}, rawOutput="r" * 20_000))
+    assert (state.excess, state.held < 10_000) == (None, True)
+    for number in range(50, 55):
+        normalize(state, begun(number, rawInput={"path": "p" * 20_000}))
+    assert state.excess == "says more than 50,000 bytes about its calls"
+
+
+def test_a_call_gets_its_place_without_a_look_at_all_earlier_ones():
+    class Watched(dict[str, Any]):
+        def values(self) -> Any:
+            raise AssertionError("all calls are looked at")
+
+    state = fresh()
+    state.calls = Watched()
+    for number in range(3):
+        normalize(state, begun(number, status="in_progress", rawInput={"path": "a"}))
+        normalize(state, update("tool_call_update", toolCallId=f"c{number}", status="completed"))
+    assert {call.message_id for call in map(state.calls.__getitem__, ("c0", "c1", "c2"))} == {
+        "t.0",
+        "t.1",
+        "t.2",
+    }
+
+
+def test_an_option_of_megabytes_is_not_sent_back():
+    state = fresh()
+    params = {
+        "toolCall": {"toolCallId": "c", "title": "workspace_read"},
+        "options": [{"kind": "allow_once", "optionId": "o" * 100_000}],
+    }
+    normalize(state, {"id": 1, "method": "session/request_permission", "params": params})
+    assert state.answers == [(1, CANCELLED)]

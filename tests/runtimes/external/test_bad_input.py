@@ -227,6 +227,19 @@ async def test_endless_noise_ends_the_task():
     assert (error.code, "lines that are not messages" in error.message) == ("RUNTIME_PROTOCOL", True)
 
 
+async def test_requests_that_nobody_knows_without_end_end_the_task():
+    steps = [{"send": {"id": n, "method": "dream", "params": {}}} for n in range(MAX_NOISE + 1)]
+    error = await ended({"start_task": [STARTED, *steps]})
+    assert (error.code, "lines that are not messages" in error.message) == ("RUNTIME_PROTOCOL", True)
+
+
+async def test_a_secret_that_would_match_everywhere_ends_the_task_and_not_its_reader():
+    learn = {"method": "learn", "params": {"task_id": "TASK", "secrets": ["abc"]}}
+    error = await ended({"start_task": [STARTED, {"send": learn}]})
+    assert error.code == "RUNTIME_PROTOCOL"
+    assert "a secret must have at least 4 characters" in error.message
+
+
 async def test_a_line_of_100_megabytes_ends_the_task():
     error = await ended({"start_task": [STARTED, {"bytes": 100 * 1024 * 1024}]})
     assert (error.code, "sent a line of 104,857,600 bytes" in error.message) == ("RUNTIME_PROTOCOL", True)

@@ -75,7 +75,7 @@ LIMIT_HELP = {
     "limits.max_same_requests": "Equal model requests of one task within a minute; more count as a loop.",
     "limits.max_same_calls": "Equal calls in a row with equal results; more count as a loop.",
     "limits.max_calls": "Tool calls of one task, whatever they are; more count as a loop.",
-    "limits.max_output_chars": "Characters that a runtime streams in one task; more count as a flood.",
+    "limits.max_output_chars": "Characters that a runtime streams in one task, and 16 bytes of all else that it says as one; more count as a flood.",
     "limits.runtime_idle_s": "Seconds without a task after which a runtime's process is ended; it is started again on need.",
     "limits.requests": "Model requests of all sessions of one principal.",
     "limits.tokens": "Tokens of all sessions of one principal.",

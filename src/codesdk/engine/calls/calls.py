@@ -95,6 +95,8 @@ class Calls:
         arrival = await self._take(item, item.origin or self._default_origin)
         if arrival is None or await self._is_known(arrival):
             return
+        if item.counts_as is None and self._are_many():
+            return  # the task is being ended for it, and its runtime has been told
         call = await self._open(arrival)
         if self._closed:
             return  # the task is ending, and its end closes the call
@@ -259,6 +261,8 @@ class Calls:
             return True
         task, runtime_id = self._scope.state.task, arrival.item.runtime_tool_call_id
         seen = None if task is None or runtime_id is None else task.seen_calls.get(runtime_id)
+        if seen is not None:
+            await self._intake.raw(None, 0)  # the notice of it counts as something that the runtime said
         return seen is not None and note_repeat(self._scope, seen, arrival.input.digest)
 
     async def _meet(self, arrival: Arrival) -> LiveCall:
@@ -281,6 +285,8 @@ class Calls:
         scope, item = self._scope, arrival.item
         request = await request_of(scope, self._intake, self._tools, arrival, early=early)
         state = ledger.request(scope.journal, request.payload, request.raw, request.raw_ref)
+        if item.counts_as is None:
+            self._stop_many()  # when it opens: a runtime may announce calls without end, and make none
         task = scope.state.task
         if task is not None and task.stop is not None:
             ledger.deny(scope.journal, state, ledger.ENGINE, lifecycle.STOP_REASON)
@@ -349,30 +355,48 @@ class Calls:
             await self.approvals.ask(call)
             call.prepared = answered(call.prepared, call.state.answer)
 
+<<<<<<< HEAD
     def _stop_loop(self, *, may_poll: bool) -> None:
         """End a task whose model makes the same call for ever, or any calls, or never a result that fits.
+=======
+    def _stop_loop(self) -> None:
+        """End a task whose model makes the same call for ever, or never a result that fits.
+>>>>>>> p-q2
 
         Its requests grow with each call, so none is like another. What has tools by names of its own is a program, not a
         model: it may poll, but not for ever either.
         """
+<<<<<<< HEAD
         task, limits = self._scope.state.task, self._scope.ports.limits
         limit = limits.max_same_calls
         if task is not None and task.repeated.times > limit and not may_poll:
+=======
+        task, limit = self._scope.state.task, self._scope.ports.limits.max_same_calls
+        if task is not None and task.repeated.times > limit:
+>>>>>>> p-q2
             message = (
                 f"The model called {task.repeated.call[0]} with the same input more than {limit} times in a row, and got the"
                 " same result each time. The task was stopped; start it again, perhaps with another wording or model."
-            )
-            self._scope.halt(ErrorInfo(code="MODEL_ERROR", message=message, retryable=False), None)
-        elif task is not None and task.work.calls > limits.max_calls:
-            message = (
-                f"The task made more than {limits.max_calls} tool calls (limits.max_calls) and came to no end. It was stopped;"
-                " divide it into smaller ones, or have the limit raised by whoever runs CodeSDK."
             )
             self._scope.halt(ErrorInfo(code="MODEL_ERROR", message=message, retryable=False), None)
         elif task is not None and task.refused >= MAX_REFUSED and task.answer is None:
             error = unanswered(task, self._scope.state.runtime_name)
             assert error is not None, "it has no answer"
             self._scope.halt(error, None)
+
+    def _stop_many(self) -> None:
+        """End a task that makes calls without end, whatever they are."""
+        if self._are_many():
+            limit = self._scope.ports.limits.max_calls
+            message = (
+                f"The task made more than {limit} tool calls (limits.max_calls) and came to no end. It was stopped;"
+                " divide it into smaller ones, or have the limit raised by whoever runs CodeSDK."
+            )
+            self._scope.halt(ErrorInfo(code="MODEL_ERROR", message=message, retryable=False), None)
+
+    def _are_many(self) -> bool:
+        task = self._scope.state.task
+        return task is not None and task.work.calls > self._scope.ports.limits.max_calls
 
     async def _ask_budget(self) -> None:
         """Ask whether to raise a budget that is nearly used up, before the model gets this call's result."""

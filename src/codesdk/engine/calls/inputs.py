@@ -16,7 +16,7 @@ from codesdk.contract.ports import PreparedCall, ToolRun
 from codesdk.contract.runtime import ToolAnnouncement, ToolReply
 from codesdk.contract.tools import Subjects, ToolOrigin, Verdict
 from codesdk.engine.log.state import CallState
-from codesdk.engine.tasks.validation import MAX_DEPTH, is_deep
+from codesdk.engine.tasks.validation import MAX_DEPTH, MAX_ID_CHARS, is_deep
 from codesdk.redaction import Redactor
 
 MAX_NAME_CHARS = 256
@@ -115,7 +115,7 @@ def _is_sound(item: ToolAnnouncement) -> bool:
         return (
             isinstance(name, str)
             and 0 < len(name) <= MAX_NAME_CHARS
-            and all(isinstance(text, str) for text in texts)
+            and all(isinstance(text, str) and len(text) <= MAX_ID_CHARS for text in texts)
             and bool(msgspec.json.encode(texts))  # half of a surrogate pair cannot be encoded
             # A bool is an int in Python, but not in what is stored.
             and (index is None or (type(index) is int and 0 <= index <= MAX_INDEX))

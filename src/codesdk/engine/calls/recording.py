@@ -34,7 +34,7 @@ async def request_of(
     inline, ref = given.stored, None
     if len(given.data) > scope.settings.input_inline_bytes:
         inline, ref = msgspec.UNSET, await scope.put_artifact(given.data, "application/json", "input")
-    raw, raw_ref = await intake.raw(item.raw)
+    raw, raw_ref = await intake.raw(item.raw, len(given.data))
     kind = arrival.name
     if arrival.origin == "native" and item.counts_as in tools.native:
         kind = item.counts_as

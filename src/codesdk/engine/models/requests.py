@@ -13,7 +13,7 @@ import msgspec
 
 from codesdk.contract import events as ev
 from codesdk.contract.canonical import hash_json
-from codesdk.contract.errors import CodeSDKError, ErrorInfo
+from codesdk.contract.errors import CodeSDKError, ErrorInfo, InvalidRequest
 from codesdk.contract.messages import ArtifactBlock, Code, Message, Text, ToolResult
 from codesdk.contract.models import (
     ExactInput,
@@ -105,6 +105,13 @@ class SessionTap(WireRecord):
 
     def learn(self, secrets: Sequence[str]) -> None:
         self._scope.learn(secrets)
+
+    def learn_login(self, secrets: Sequence[str]) -> None:
+        try:
+            self._scope.learn_from_runtime(secrets)
+        except InvalidRequest as error:  # it cannot be kept out of what follows, so nothing may follow
+            message = f"The runtime brought too many logins. {error.message} Start a new session."
+            self._scope.halt(ErrorInfo(code="RUNTIME_PROTOCOL", message=message, retryable=False), None)
 
     async def own_texts(self) -> OwnTexts:
         """Return what CodeSDK gave the runtime so far in the running task."""

@@ -16,6 +16,7 @@ from codesdk.engine.sessions.scope import Ports
 from codesdk.engine.sessions.sealing import seal
 from codesdk.engine.sessions.secrets import SessionSecrets
 from codesdk.engine.sessions.session import LiveSession
+from codesdk.redaction import check_secrets
 
 
 class SessionEquipping:
@@ -27,8 +28,13 @@ class SessionEquipping:
 
     async def prepare(self, equipment: Equipment, principal: str) -> tuple[Equipment, Prepared | None]:
         """Check equipment before anything is written. Return it with the secrets found in it, ready to be given."""
+<<<<<<< HEAD
         # An empty script is given, too, and refused where scripts are read.
         if not _attachable(equipment) and equipment.script is None and equipment.recording is None:
+=======
+        check_secrets(equipment.secrets)
+        if not _attachable(equipment):
+>>>>>>> p-q2
             return equipment, None
         if self._ports.equipper is None:
             raise InvalidRequest("Scripts, recordings and MCP servers cannot be given to sessions here.")
@@ -82,6 +88,7 @@ class SessionEquipping:
             # The script that it has, given again, goes on where the session is.
             same = given.script is not None and given.script == held.equipment.script
             merged = _merge(held.equipment, given)
+            check_secrets(merged.secrets)
             self._learn(live, merged)
             # Sealed before the log names it: a crash in between leaves more than is named, never less.
             await seal(self._ports.equipment, live.session_id, merged)

@@ -357,9 +357,7 @@ class RuntimeHost:
 
     def learn(self, secrets: Sequence[str]) -> None:
         """Redact these from now on. Known ones cost nothing: a login is told again with every task."""
-        new = [secret for secret in secrets if secret not in self._scope.redactor.secrets]
-        if new:
-            self._scope.learn(new)
+        self._scope.learn_from_runtime(secrets)
 
     async def tool_endpoint(self, client: McpClient = ANY_CLIENT) -> str:
         """Return the URL at which the session's tools are offered over MCP."""

@@ -12,6 +12,7 @@ import msgspec
 from codesdk.contract.access import ProviderKeys
 from codesdk.contract.actions import Caller
 from codesdk.contract.errors import Conflict, ErrorInfo, InvalidRequest, NotFound
+from codesdk.contract.events import RuntimeNotice
 from codesdk.contract.figures import Strain
 from codesdk.contract.ids import artifact_id
 from codesdk.contract.messages import ArtifactRef
@@ -41,7 +42,7 @@ from codesdk.engine.log.state import SessionState
 from codesdk.engine.models.limits import Standing
 from codesdk.engine.permits import Permits
 from codesdk.engine.tasks.marks import Marks
-from codesdk.redaction import Redactor
+from codesdk.redaction import Redactor, check_secrets
 from codesdk.sandbox import PathRefused, identify
 from codesdk.store import MemoryEquipment, MemoryUndo
 from codesdk.tools import AnswerTools
@@ -92,7 +93,7 @@ Halt = Callable[[ErrorInfo, Standing | None], None]
 class SessionScope(msgspec.Struct, kw_only=True, eq=False):
     """One live session's share of the engine.
 
-    Five fields change: `settings`, when somebody changes them; `workspace`, which learns its identity before the
+    Six fields change: `taught`, when a runtime names secrets; `settings`, when somebody changes them; `workspace`, which learns its identity before the
     first work; `attached`, the tools including those of MCP servers, when servers are attached; `answering`, with each
     task that owes a result; and `halt`, which the session's queue sets once.
     """
@@ -107,12 +108,29 @@ class SessionScope(msgspec.Struct, kw_only=True, eq=False):
     """What stands for denied calls in what the runtime repeats of its model's answers."""
     answering: tuple[str, ToolRunner, AnswerTools] | None = None
     """The tools of the last task with an output schema, and what they were made of."""
+    taught: tuple[str, ...] = ()
+    """The secrets that its runtimes named, which are bounded: those of the operator and of CodeSDK always have room."""
     halt: Halt = lambda cause, excess: None
     """Ends the running task for a reason that the engine knows."""
 
     def learn(self, secrets: Iterable[str]) -> None:
         """Redact these secrets, too, from now on."""
         self.recorder.choke_point.redactor = Redactor((*self.redactor.secrets, *secrets))
+
+    def learn_from_runtime(self, secrets: Iterable[str]) -> None:
+        """Redact what a runtime, or its program, says is secret. Raise `InvalidRequest` if that is too much.
+
+        The log says so, because a runtime that calls its own words secret hides them.
+        """
+        known = self.redactor.secrets
+        new = [secret for secret in dict.fromkeys(secrets) if secret not in known]
+        if not new:
+            return
+        check_secrets([*self.taught, *new])
+        self.learn(new)
+        self.taught = (*self.taught, *new)
+        message = f"The runtime named {len(new)} values that are secret. They are redacted from now on."
+        self.journal.write(RuntimeNotice(kind="secrets", message=message, details={"count": len(new)}))
 
     def hold_workspace(self) -> None:
         """Raise `Conflict` unless the workspace is the directory that it was. The first call finds out which."""

@@ -30,13 +30,19 @@ from codesdk.engine.models.limits import Spending
 from codesdk.engine.sessions.scope import SessionScope
 from codesdk.engine.tasks import lifecycle
 from codesdk.engine.tasks.marks import Marks, Unmarked
-from codesdk.engine.tasks.validation import MAX_DEPTH, is_deep
+from codesdk.engine.tasks.validation import MAX_DEPTH, MAX_ID_CHARS, is_deep
 from codesdk.redaction import StreamRedactor
 
 _DRAFTS: frozenset[type] = frozenset(get_args(DraftPayload))
 # An integer beyond 64 bits is read back as a float, and NaN as nothing: they become so before they are stored.
 _LONGEST_NUMBER = 19
 _LONG_NUMBER = re.compile(rb"[0-9]{%d}" % _LONGEST_NUMBER)
+_BYTES_A_CHAR = 4  # as a shift: 16 bytes of what is not streamed text count as one character of it
+_EVENT_BYTES = 512  # what an event takes in the log beside what the runtime put into it
+MAX_OPEN_BLOCKS = 20_000
+"""How many blocks of unfinished messages a runtime may stream at once. Each is held in memory."""
+_PROBLEM_CHARS = 500
+_INLINE_BYTES = 4 * 1024 * 1024  # the most that `raw_inline_bytes` can be
 _DELTA_KINDS = frozenset({"text_delta", "json_delta", "code_delta", "reasoning_delta", "unknown_delta"})
 
 
@@ -74,7 +80,9 @@ class Intake:
         self._marks = scope.marks
         self._max_bytes = scope.ports.limits.max_event_bytes
         self._max_chars = scope.ports.limits.max_output_chars
-        self._streamed = 0
+        self._max_calls = scope.ports.limits.max_calls
+        # All that the runtime has said in this task, in characters: one number, so that a delta costs one addition.
+        self._said = 0
         self._streams: dict[str, _Stream] = {}
         # The blocks of each message, so that ending one of thousands does not look at all.
         self._blocks: dict[str, dict[str, None]] = {}
@@ -84,8 +92,8 @@ class Intake:
     def quick(self, draft: Draft) -> bool:
         """Write a plain delta without an await, the common case. Return false if it is not one."""
         payload: Any = draft.payload
-        if self._streamed > self._max_chars and self._is_flood(payload):
-            return True
+        if self._said > self._max_chars:
+            return self._give_up()
         if type(payload) is not OutputDelta or not self._is_plain(payload):
             return False
         stream = self._streams.get(payload.block_id)
@@ -95,8 +103,10 @@ class Intake:
         raw: Any = None
         if draft.raw is not None and self._scope.settings.raw_capture:
             raw, data = _as_json(draft.raw)
-            if len(data) > self._scope.settings.raw_inline_bytes:
+            size = len(data)
+            if size > self._scope.settings.raw_inline_bytes:
                 return False
+            self._said += size >> _BYTES_A_CHAR
         delta = self._feed(stream, payload)
         if delta.delta or raw is not None:
             lifecycle.draft(self._journal, delta, raw)
@@ -118,7 +128,8 @@ class Intake:
 
     async def draft(self, draft: Draft) -> None:
         """Write a draft, in order of arrival."""
-        if self._streamed > self._max_chars and self._is_flood(draft.payload):
+        if self._said > self._max_chars:
+            self._give_up()
             return
         try:
             payload = self._legible(draft.payload)
@@ -194,6 +205,9 @@ class Intake:
         if opened is not None:
             return msgspec.structs.replace(payload, tool_call_id=opened.tool_call_id)
         if runtime_id not in self.call_ids:
+            if len(self.call_ids) > self._max_calls:
+                self._give_up("calls that it never made")
+                return payload
             self.call_ids[runtime_id] = self._scope.ports.stamper.mint("call")
         return msgspec.structs.replace(payload, tool_call_id=self.call_ids[runtime_id])
 
@@ -208,32 +222,49 @@ class Intake:
             if rest:
                 lifecycle.draft(self._journal, msgspec.structs.replace(stream.last, delta=rest))
 
-    async def raw(self, raw: Any) -> tuple[Any, ArtifactRef | None]:
-        """Return the runtime's own message as an event carries it: inline, by reference, or not at all."""
+    def _charge(self, size: int) -> None:
+        """Count so many bytes of an event, and the event itself, as something that the runtime said."""
+        self._said += (size + _EVENT_BYTES) >> _BYTES_A_CHAR
+
+    async def raw(self, raw: Any, size: int | None = None) -> tuple[Any, ArtifactRef | None]:
+        """Return the runtime's own message as an event carries it: inline, by reference, or not at all.
+
+        It counts as something that the runtime said, and so does the event, where its other bytes are given. A runtime
+        that says too much is ended, and nothing more is kept.
+        """
+        if size is not None:
+            self._charge(size)
+        if self._said > self._max_chars:
+            self._give_up()
+            return None, None
+        return await self._stored(raw)
+
+    async def _stored(self, raw: Any) -> tuple[Any, ArtifactRef | None]:
         settings = self._scope.settings
         if raw is None or not settings.raw_capture:
             return None, None
         raw, data = _as_json(raw)
-        if len(data) <= settings.raw_inline_bytes:
-            return raw, None
         if len(data) > self._scope.ports.limits.max_artifact_bytes:
             return f"A message of {len(data):,} bytes, more than an artifact may have.", None
+        self._said += len(data) >> _BYTES_A_CHAR
+        if len(data) <= settings.raw_inline_bytes:
+            return raw, None
         return None, await self._scope.put_artifact(data, "application/json", "raw")
 
     async def last_raw(self, raw: Any) -> tuple[Any, ArtifactRef | None]:
         """Return the runtime's last message as `raw` does. One that cannot be stored must not keep a task open."""
         try:
-            return await self.raw(raw)
+            return await self._stored(raw)
         except CodeSDKError as error:
             return f"A message that could not be stored ({error.code}).", None
 
     async def malformed(self, problem: str, item: Any) -> None:
         """Record an item that does not fit the contract as a notice."""
-        raw, raw_ref = await self.raw(_shown(item))
+        raw, raw_ref = await self.raw(_shown(item), 0)
         lifecycle.notice(
             self._journal,
             "unknown_frame",
-            f"The runtime sent something that CodeSDK does not understand: {mend(problem)}",
+            f"The runtime sent something that CodeSDK does not understand: {mend(problem[:_PROBLEM_CHARS])}",
             {"item": type(item).__name__},
             raw,
             raw_ref,
@@ -243,6 +274,9 @@ class Intake:
         """Return a delta with the text that is safe to show; the rest is held back. Its raw is not."""
         stream = self._streams.get(payload.block_id)
         if stream is None:
+            if len(self._streams) >= MAX_OPEN_BLOCKS:
+                self._give_up(f"{len(self._streams):,} unfinished blocks")
+                return msgspec.structs.replace(payload, delta="")
             stream = _Stream(self._scope.redactor.stream(), payload)
             self._streams[payload.block_id] = stream
         self._blocks.setdefault(payload.message_id, {})[payload.block_id] = None
@@ -250,21 +284,19 @@ class Intake:
 
     def _feed(self, stream: _Stream, payload: OutputDelta) -> OutputDelta:
         stream.last = payload
-        self._streamed += len(payload.delta)
+        self._said += len(payload.delta)
         text = stream.feed(payload.delta, self._marks)
         return payload if text == payload.delta else msgspec.structs.replace(payload, delta=text)
 
-    def _is_flood(self, payload: object) -> bool:
-        """Return whether a draft is one more delta of a runtime that talks without end, and end its task.
-
-        What it still says until it has ended is not kept.
-        """
-        if type(payload) is not OutputDelta:
-            return False
+    def _give_up(self, what: str = "") -> bool:
+        """End the task of a runtime that talks without end. What it still says until it has ended is not kept."""
+        said = what or f"more than {self._max_chars} characters (limits.max_output_chars)"
+        counted = "" if what else " 16 bytes of its own messages and notices count as one."
         message = (
-            f"The runtime said more than {self._max_chars} characters (limits.max_output_chars) in one task and came to no"
-            " end. The task was stopped; divide it into smaller ones, or have the limit raised by whoever runs CodeSDK."
+            f"The runtime said {said} in one task and came to no end.{counted} The task was stopped; divide it into"
+            " smaller ones, or have the limit raised by whoever runs CodeSDK."
         )
+        self._said = max(self._said, self._max_chars + 1)
         self._scope.halt(ErrorInfo(code="RUNTIME_PROTOCOL", message=message, retryable=False), None)
         return True
 
@@ -278,6 +310,7 @@ class Intake:
             problem = _delta_problem(payload, self._max_bytes) or self._id_problem(*ids)
             if problem is not None:
                 raise _Malformed(problem)
+            self._charge(len(payload.block_id) + len(payload.message_id) + len(payload.tool_call_id or ""))
             return self._with_call(payload)
         if kind not in _DRAFTS:
             raise _Malformed(f"a runtime may not draft {TYPE_OF.get(kind, kind.__name__)}.")
@@ -286,13 +319,16 @@ class Intake:
             stored = msgspec.json.decode(data, type=kind)
         except (TypeError, ValueError, RecursionError, OverflowError) as error:
             raise _Malformed(mend(f"{TYPE_OF[kind]}: {error}.")) from None
-        if is_deep(data):
-            raise _Malformed(f"{TYPE_OF[kind]}: nested deeper than {MAX_DEPTH} levels.")
-        problem = _size_problem(len(data), self._max_bytes)
+        problem = _size_problem(
+            len(data), self._max_bytes
+        )  # first: the depth of a large one takes long to find
+        if problem is None and is_deep(data):
+            problem = f"{TYPE_OF[kind]}: nested deeper than {MAX_DEPTH} levels."
         if problem is None and isinstance(stored, OutputCompleted):
-            problem = self._id_problem(stored.message_id)
+            problem = _length_problem(stored.message_id) or self._id_problem(stored.message_id)
         if problem is not None:
             raise _Malformed(problem)
+        self._charge(len(data))
         return stored
 
     def _id_problem(self, *ids: str) -> str | None:
@@ -313,13 +349,16 @@ def _encode_mended(payload: Any) -> bytes:
 
 
 def _as_json(raw: Any) -> tuple[Any, bytes]:
-    """Return a runtime's message as an event can carry it, and its JSON; text if it is too deep or none."""
+    """Return a runtime's message as an event can carry it, and its JSON; text if it is too deep or none.
+
+    One that is too large for an event goes to an artifact, and its depth is not looked at.
+    """
     try:
         data = msgspec.json.encode(raw)
         if data == b"null" or _has_long_number(data):
             raw = msgspec.json.decode(data)
             data = msgspec.json.encode(raw)
-        if not is_deep(data):
+        if not is_deep(data, _INLINE_BYTES):
             return raw, data
         raw = data.decode()
     except (TypeError, ValueError, RecursionError, OverflowError):
@@ -356,12 +395,20 @@ def _describe(value: Any) -> str:
 def _delta_problem(payload: Any, limit: int) -> str | None:
     """Return what is wrong with a delta. Checked by hand, because this is the hot path."""
     if type(payload.kind) is not str or payload.kind not in _DELTA_KINDS:
-        return f"model.output.delta has no kind {payload.kind!r}."
+        return f"model.output.delta has no kind {_describe(payload.kind)}."
     if not (is_text(payload.block_id) and is_text(payload.message_id) and is_text(payload.delta)):
         return "model.output.delta needs text in block_id, message_id and delta."
     if any(name is not None and not is_text(name) for name in (payload.tool_call_id, payload.language)):
         return "model.output.delta needs text in tool_call_id and language, or nothing."
-    return _size_problem(len(payload.delta), limit)
+    return _size_problem(len(payload.delta), limit) or _length_problem(
+        payload.block_id, payload.message_id, payload.tool_call_id, payload.language
+    )
+
+
+def _length_problem(*names: str | None) -> str | None:
+    if all(name is None or len(name) <= MAX_ID_CHARS for name in names):
+        return None
+    return f"an id may have {MAX_ID_CHARS:,} characters."
 
 
 def _size_problem(size: int, limit: int) -> str | None:

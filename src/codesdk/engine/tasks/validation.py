@@ -1,5 +1,7 @@
 """Checks that values from outside can be stored and read back: their depth and size."""
 
+import re
+import sys
 from typing import Any
 
 import msgspec
@@ -8,26 +10,30 @@ from codesdk.contract.errors import InvalidRequest
 
 MAX_DEPTH = 100
 """How deep JSON from outside may be nested, so that any reader can parse it without overflowing its stack."""
+MAX_ID_CHARS = 1_000
+"""How long an id of a runtime's own may be: of a message, of a block of one, of a call."""
+_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_SAME_BRACKETS = bytes.maketrans(b"{}", b"[]")
+_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 
-def is_deep(data: bytes) -> bool:
-    """Return whether a JSON document is nested deeper than `MAX_DEPTH`."""
+def is_deep(data: bytes, most: int = sys.maxsize) -> bool:
+    """Return whether a JSON document is nested deeper than `MAX_DEPTH`; one of more than `most` bytes is not looked at.
+
+    Takes the innermost brackets away, level by level, in a few calls whatever its size: a step for each byte of a
+    document of megabytes would hold up everybody for seconds.
+    """
     if len(data) <= 2 * MAX_DEPTH or data.count(b"[") + data.count(b"{") <= MAX_DEPTH:
         return False
-    depth = deepest = 0
-    in_string = escaped = False
-    for byte in data:
-        if in_string:
-            in_string = escaped or byte != 0x22
-            escaped = byte == 0x5C and not escaped
-        elif byte == 0x22:
-            in_string = True
-        elif byte in b"[{":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif byte in b"]}":
-            depth -= 1
-    return deepest > MAX_DEPTH
+    if len(data) > most:
+        return False
+    brackets = _STRING.sub(b"", data).translate(_SAME_BRACKETS, _NO_BRACKETS)
+    for _ in range(MAX_DEPTH):
+        inner = brackets
+        brackets = inner.replace(b"[]", b"")
+        if brackets == inner:
+            break
+    return bool(brackets)
 
 
 def check_size(value: Any, what: str, limit: int) -> bytes:

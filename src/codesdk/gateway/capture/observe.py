@@ -9,6 +9,7 @@ import asyncio
 import time
 import zlib
 from collections.abc import Callable, Mapping
+from itertools import islice
 
 import msgspec
 
@@ -42,6 +43,8 @@ from codesdk.redaction import Redactor
 
 MAX_WHOLE_BYTES = 16 * 1024 * 1024
 """How much of an unstreamed answer is read to find its usage."""
+MAX_LOGINS = 64
+"""How many words of a request's headers and query may be logins. A program needs one."""
 _STATUSES: dict[BodyEnd, RequestStatus] = {
     "complete": "completed",
     "reset": "failed",
@@ -65,6 +68,7 @@ class ObservedBackend:
         read_files: ReadFiles,
         *,
         keeps: bool = False,
+        logged_in: bool = False,
         lacks: FindLack | None = None,
         price_of: FindPrice = prices.price_of,
     ) -> None:
@@ -73,6 +77,7 @@ class ObservedBackend:
         self._tap = tap
         self._read_files = read_files
         self._keeps = keeps
+        self._logged_in = logged_in
         self._lacks = lacks
         self._redactor = Redactor()
         self._splitter = Splitter()
@@ -149,16 +154,21 @@ class ObservedBackend:
                 self._splitter.kept(split)
 
     def _redactor_for(self, request: RawRequest) -> Redactor:
-        """Return the session's redactor.
+        """Return the redactor for a request: the session's secrets, and the login that it brings.
 
-        The login that a request brings is one of its secrets from now on.
+        A program that is logged in to an account brings a login that is worth something, which is one of the session's
+        secrets from now on. Any other login is worth nothing, as the gateway puts the key in its place, and is
+        whatever the program likes: if it were a secret of the session, a program could hide any word from the log.
         """
         known = self._tap.secrets
-        new = [login for login in logins_of(request) if login not in known]
-        if new:
-            self._tap.learn(new)
-        if tuple(self._tap.secrets) != self._redactor.secrets:
-            self._redactor = Redactor(self._tap.secrets)
+        new = [login for login in dict.fromkeys(islice(logins_of(request), MAX_LOGINS)) if login not in known]
+        if new and self._logged_in:
+            self._tap.learn_login(new)
+            known = self._tap.secrets
+            new = [login for login in new if login not in known]
+        secrets = (*known, *new)
+        if secrets != self._redactor.secrets:
+            self._redactor = Redactor(secrets)
         return self._redactor
 
     def _study(

@@ -21,7 +21,7 @@ from codesdk.contract.runtime import (
     ToolEnded,
 )
 from codesdk.contract.tools import Verdict
-from codesdk.runtimes.acp.calls import at_place, input_of, is_quiet, merged, name_of, own_tool, words_of
+from codesdk.runtimes.acp.calls import at_place, input_of, is_quiet, name_of, own_tool, words_of
 from codesdk.runtimes.acp.errors import error_of
 from codesdk.runtimes.acp.state import AgentCall, BlockKind, State
 from codesdk.runtimes.program.jsonrpc import Frame, as_dict, as_list
@@ -45,6 +45,7 @@ _QUIET = frozenset(
     }
 )
 _ENDED = ("completed", "failed")
+_OPTION_CHARS = 1_000  # it is sent back
 
 
 def normalize(state: State, frame: Frame) -> Items:
@@ -77,7 +78,7 @@ def cut_off(state: State, frame: Frame | None = None, stop_reason: str = "interr
         if call.announced and not call.over
     ]
     for call in state.calls.values():
-        call.over = True
+        state.end_call(call)
     partial = stop_reason in ("interrupted", "cancelled")
     return [*state.complete(frame, stop_reason, partial=partial), *dropped]
 
@@ -147,20 +148,16 @@ def _call(state: State, update: Frame, frame: Frame) -> Items:
     elif not call.announced:
         items += _violation(state, call, frame)
     if status in _ENDED:
-        call.over = True
         if status == "failed" and call.announced:
             reason = words_of(call.told) or "The agent did not make this call."
             items.append(ToolDropped(runtime_tool_call_id=call.call_id, reason=reason))
+        state.end_call(call)
     return items
 
 
 def _known_call(state: State, update: Frame) -> AgentCall:
     own_id = str(update["toolCallId"])
-    call = state.calls.get(own_id)
-    if call is None:
-        call = state.calls[own_id] = AgentCall(call_id=_model_id(state, own_id), told={})
-    call.told = merged(call.told, update)
-    return call
+    return state.hear_of(own_id, _model_id(state, own_id), update)
 
 
 def _model_id(state: State, own_id: str) -> str:
@@ -188,9 +185,10 @@ def _question(state: State, params: Frame, frame: Frame) -> Items:
     """Answer a question about a call: one of our tools is decided on when it reaches us; all else is rejected."""
     call = _known_call(state, as_dict(params["toolCall"]))
     own = own_tool(state.reading, call.told, state.tools) is not None
-    answer = CANCELLED if state.stopping else _choice(params, "allow" if own else "reject")
+    halted = state.stopping or state.excess is not None
+    answer = CANCELLED if halted else _choice(params, "allow" if own else "reject")
     state.answers.append((frame.get("id"), answer))
-    if state.stopping:
+    if halted:
         return [*state.signals.keep(PERMISSION, frame)]
     if not own:
         return _violation(state, call, frame)
@@ -202,15 +200,17 @@ def _choice(params: Frame, wanted: str) -> Frame:
     options = [as_dict(option) for option in as_list(params.get("options"))]
     for kind in (f"{wanted}_once", f"{wanted}_always"):
         for option in options:
-            if option.get("kind") == kind and isinstance(option.get("optionId"), str):
-                return {"result": {"outcome": {"outcome": "selected", "optionId": option["optionId"]}}}
+            chosen: Any = option.get("optionId")
+            if option.get("kind") == kind and isinstance(chosen, str) and len(chosen) <= _OPTION_CHARS:
+                return {"result": {"outcome": {"outcome": "selected", "optionId": chosen}}}
     return CANCELLED
 
 
 def _violation(state: State, call: AgentCall, frame: Frame) -> Items:
     """Record a call of the agent's own, which nobody allowed."""
     what = name_of(state.reading, call.told)
-    call.announced = call.over = True
+    call.announced = True
+    state.end_call(call)
     state.violation = state.violation or what
     announced = ToolAnnouncement(
         name=what,
@@ -292,10 +292,7 @@ _HANDLERS: dict[str, Callable[[State, Frame, Frame], Items]] = {
 
 
 def _unknown(state: State, what: str, frame: Frame) -> Items:
-    """Return the notice of a frame that nobody knows. As many are kept as of one that is known."""
-    message = f"{state.runtime} sent {what}, which CodeSDK does not know."
-    kept = state.signals.keep(what, frame)
-    return [_notice("unknown_frame", message, {}, draft.raw) for draft in kept]
+    return [*state.signals.unknown(what, frame, state.runtime)]
 
 
 def _notice(kind: str, message: str, details: dict[str, Any], frame: Frame) -> Draft:

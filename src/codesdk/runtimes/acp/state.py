@@ -8,11 +8,17 @@ import msgspec
 from codesdk.contract.events import OutputCompleted
 from codesdk.contract.messages import AssistantBlock, Reasoning, Text
 from codesdk.contract.runtime import Draft
+from codesdk.runtimes.acp.calls import merged
 from codesdk.runtimes.acp.row import Reading
 from codesdk.runtimes.program.jsonrpc import Frame
 from codesdk.runtimes.program.signals import Signals
 
 BlockKind = Literal["text", "reasoning"]
+MAX_CALLS = 10_000
+"""How many calls an agent may speak of in one prompt. The engine counts only those that are announced."""
+MAX_HELD_BYTES = 128 * 1024 * 1024
+"""How much of what an agent says of its calls is kept."""
+_RESULTS = ("content", "rawOutput")
 
 
 class Block(msgspec.Struct):
@@ -39,6 +45,8 @@ class AgentCall(msgspec.Struct, kw_only=True):
     index: int = 0
     announced: bool = False
     over: bool = False
+    size: int = 0
+    """How many bytes were told."""
 
 
 class State(msgspec.Struct, kw_only=True):
@@ -64,6 +72,12 @@ class State(msgspec.Struct, kw_only=True):
     """The agent's own id of the message that the last text was part of, if it says one."""
     placed: int = 0
     """How many calls the present message has."""
+    under_way: int = 0
+    """How many calls have a place in some message, and are not over."""
+    held: int = 0
+    """How many bytes were told of all calls."""
+    excess: str | None = None
+    """What the agent does without end. The driver then ends the task."""
     completed: bool = False
     calls: dict[str, AgentCall] = {}
     answers: list[tuple[Any, Frame]] = []
@@ -102,11 +116,37 @@ class State(msgspec.Struct, kw_only=True):
         """
         if call.message_id is not None:
             return
-        placed = [known for known in self.calls.values() if known.message_id is not None]
-        if self.completed and self.placed and all(known.over for known in placed):
+        if self.completed and self.placed and not self.under_way:
             self.next_message()
         call.message_id, call.index = self.message_id, len(self.blocks) + self.placed
         self.placed += 1
+        self.under_way += not call.over
+
+    def hear_of(self, own_id: str, call_id: str, update: Frame) -> AgentCall:
+        """Return the call that an update is about, with what is known of it now. One that is over stays as it is."""
+        call = self.calls.get(own_id)
+        if call is None:
+            if len(self.calls) >= MAX_CALLS:
+                self.excess = f"speaks of more than {MAX_CALLS:,} calls in one prompt"
+                return AgentCall(call_id="", told={}, over=True)
+            call = self.calls[own_id] = AgentCall(call_id=call_id, told={})
+        if not call.over:
+            self._tell(call, merged(call.told, update))
+            if self.held > MAX_HELD_BYTES:
+                self.excess = f"says more than {MAX_HELD_BYTES:,} bytes about its calls"
+        return call
+
+    def end_call(self, call: AgentCall) -> None:
+        """Note that a call is over. What came of it is of no more use."""
+        if not call.over:
+            call.over = True
+            self.under_way -= call.message_id is not None
+            self._tell(call, {name: said for name, said in call.told.items() if name not in _RESULTS})
+
+    def _tell(self, call: AgentCall, told: Frame) -> None:
+        size = len(msgspec.json.encode(told))
+        self.held += size - call.size
+        call.told, call.size = told, size
 
     def complete(self, frame: Frame | None, stop_reason: str, *, partial: bool = False) -> list[Draft]:
         """Return the whole message, unless that was done already or there is none."""

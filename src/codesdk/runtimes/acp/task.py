@@ -7,7 +7,6 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 
 from codesdk.contract.errors import ErrorCode, ErrorInfo
-from codesdk.contract.events import RuntimeNotice
 from codesdk.contract.messages import Message
 from codesdk.contract.runtime import Draft, Failed, Finished, Host, Identified, RuntimeItem, ToolReply
 from codesdk.contract.tools import ToolIdentity
@@ -67,6 +66,12 @@ class AcpTask:
                 await self._end()
                 yield _violated(state.runtime, state.violation)
                 return
+            if state.excess is not None:
+                await self._end()
+                for item in cut_off(state):
+                    yield item
+                yield _endless(state.runtime, state.excess)
+                return
 
     async def send_tool_result(self, call: ToolIdentity, reply: ToolReply) -> None:
         """Do nothing: the result goes back through MCP."""
@@ -112,9 +117,7 @@ class AcpTask:
             error = await self._agent.crash()
             return [*cut_off(self._state), Failed(error=error.info())]
         if isinstance(message, Garbage):
-            words = f"{self._state.runtime} wrote a line that is not a message."
-            notice = RuntimeNotice(kind="unknown_frame", message=words, details={"size": message.size})
-            return [Draft(notice, message.start)]
+            return [*self._state.signals.garbage(message.size, message.start, self._state.runtime)]
         # Agents quote the address that they asked, with its token.
         frame = Redactor(self._agent.setup.tokens).value(message) if "error" in message else message
         return normalize(self._state, frame)
@@ -132,6 +135,11 @@ class AcpTask:
         for number, answer in self._state.answers:
             self._agent.connection.respond(number, answer)
         self._state.answers = []
+
+
+def _endless(runtime: str, what: str) -> Failed:
+    message = f"{runtime} {what}, so the task was ended. Divide it into smaller ones."
+    return Failed(error=ErrorInfo(code="RUNTIME_PROTOCOL", message=message, retryable=False, runtime=runtime))
 
 
 def _violated(runtime: str, what: str) -> Failed:

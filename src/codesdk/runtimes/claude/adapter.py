@@ -243,6 +243,12 @@ class ClaudeTask:
     async def _ended(self) -> Finished | Failed:
         if self._stopping:
             return Finished(stop_reason="stopped")
+        hangs = self._live.process.hangs
+        if hangs is not None:
+            message = f"claude {hangs}, so it was ended. Start the task again."
+            return Failed(
+                error=ErrorInfo(code="RUNTIME_PROTOCOL", message=message, retryable=True, runtime=NAME)
+            )
         code, said = await self._live.process.last_words()
         message = f"claude ended in the middle of the task (exit code {code})."
         error = ErrorInfo(

@@ -24,6 +24,7 @@ from codesdk.runtimes.claude import NAME
 from codesdk.runtimes.claude.errors import error_of
 from codesdk.runtimes.claude.message import Frame, OpenMessage
 from codesdk.runtimes.claude.native import ended, subjects_of
+from codesdk.runtimes.program.signals import Signals
 from codesdk.tools import PREFIX, SERVER
 
 _QUIET = frozenset(
@@ -65,6 +66,7 @@ class ClaudeState:
         self.reason: str | None = None
         self.known: tuple[str | None, str | None] = (None, None)
         self.foreign: dict[str, str] = {}
+        self.signals = Signals("claude")
 
 
 def normalize(state: ClaudeState, raw: Any) -> list[RuntimeItem]:
@@ -73,11 +75,11 @@ def normalize(state: ClaudeState, raw: Any) -> list[RuntimeItem]:
     kind = frame.get("type")
     reader = _READERS.get(kind) if isinstance(kind, str) else None
     if reader is None:
-        return [_unknown(raw)]
+        return [*state.signals.unknown(_name(kind), raw)]
     try:
         return list(reader(state, frame))
     except (KeyError, TypeError, AttributeError, ValueError):
-        return [_unknown(raw)]
+        return [*state.signals.unknown(f"a {kind} of another shape", raw)]
 
 
 def _stream_event(state: ClaudeState, frame: Frame) -> Iterator[RuntimeItem]:
@@ -140,7 +142,7 @@ def _block(state: ClaudeState, message: OpenMessage, block: Frame, frame: Frame)
         case "tool_use":
             yield _announce(state, message, block, frame)
         case _:
-            yield _unknown(frame)
+            yield from state.signals.unknown(f"a block {block['type']}", frame)
 
 
 def _announce(state: ClaudeState, message: OpenMessage, block: Frame, frame: Frame) -> ToolAnnouncement:
@@ -220,7 +222,7 @@ def _system(state: ClaudeState, frame: Frame) -> Iterator[RuntimeItem]:
         details = {"explanation": frame.get("api_refusal_explanation")}
         yield _notice("warning", "The model declined to answer.", details, frame)
     elif kind not in _QUIET:
-        yield _unknown(frame)
+        yield from state.signals.unknown(f"the message {kind}", frame)
 
 
 def _init(state: ClaudeState, frame: Frame) -> Iterator[RuntimeItem]:
@@ -274,8 +276,8 @@ def _notice(kind: str, message: str, details: dict[str, Any], frame: Any) -> Dra
     return Draft(RuntimeNotice(kind=kind, message=message, details=details), frame)
 
 
-def _unknown(frame: Any) -> Draft:
-    return _notice("unknown_frame", "claude sent something that CodeSDK does not know.", {}, frame)
+def _name(kind: Any) -> str:
+    return f"the message {kind}" if isinstance(kind, str) else "something that is no message"
 
 
 _READERS: dict[str, Callable[[ClaudeState, Frame], Iterator[RuntimeItem]]] = {

@@ -20,12 +20,17 @@ from codesdk.processes import Child, start_child
 from codesdk.runtimes.claude import NAME
 from codesdk.runtimes.claude.native import ASK, hooks, inputs_of
 from codesdk.runtimes.claude.normalize import Frame
+from codesdk.runtimes.program.backlog import Unread, catch_up, is_behind
 from codesdk.runtimes.program.framing import TooLong, read_lines
 from codesdk.tools import PREFIX
 
 MAX_UNREAD = 1024
 NOT_OURS = "This session allows only the tools of CodeSDK."
 UNDECIDED = "Nobody decided about this call."
+MAX_ASKING = 256
+"""How many questions about claude's own tools may wait for a decision."""
+TOO_MANY = f"More than {MAX_ASKING} calls wait for a decision."
+_ID_CHARS = 1_000
 _CLOSE_S = 2.0
 
 
@@ -50,6 +55,8 @@ class ClaudeProcess:
         self._news = asyncio.Event()
         self._room = asyncio.Event()
         self._hurry = False
+        self.hangs: str | None = None
+        """Why claude was ended, if it asked without end and read no answer."""
         self._reading = asyncio.create_task(self._read())
 
     @property
@@ -151,6 +158,11 @@ class ClaudeProcess:
                 frame = _decode(line)
                 if line and not self._control(frame):
                     await self._deliver(frame)
+                elif is_behind(self._child.stdin):
+                    await catch_up(self._child.stdin)
+        except Unread as unread:
+            self.hangs = str(unread)
+            await self._child.stop(0)
         finally:
             for answer in self._answers.values():
                 if not answer.done():
@@ -199,7 +211,12 @@ class ClaudeProcess:
     def _answer(self, number: str, request: Frame) -> None:
         """Answer a question of claude's at once, except one about a tool of its own, which is decided elsewhere."""
         kind = request["subtype"]
+        if len(number) > _ID_CHARS:
+            raise TypeError("no program needs such an id, and it would be sent back")
         if kind == "can_use_tool" and request["tool_name"] in self._natives and self.decide is not None:
+            if len(self._asking) >= MAX_ASKING:
+                self._say_yes_or_no(number, request, TOO_MANY)
+                return
             request |= {"input": self._given.pop(request["tool_use_id"], request["input"])}
             asking = self._asking[number] = asyncio.create_task(self._ask(number, request, self.decide))
             asking.add_done_callback(lambda _: self._asking.pop(number, None))
@@ -230,7 +247,7 @@ class ClaudeProcess:
         self._respond({"subtype": "success", "request_id": number, "response": verdict})
 
     def _respond(self, response: Frame) -> None:
-        """Write an answer. It fits into the pipe's buffer, so nothing waits here."""
+        """Write an answer, without a wait: the reader waits before the next question if claude leaves too much unread."""
         with contextlib.suppress(OSError, RuntimeError):
             frame = {"type": "control_response", "response": response}
             self._child.stdin.write(msgspec.json.encode(frame) + b"\n")

@@ -14,11 +14,9 @@ import msgspec
 from codesdk.contract.access import AuthStatus, Availability, LoginDialog, LoginOutcome
 from codesdk.contract.capabilities import Capabilities
 from codesdk.contract.errors import ErrorInfo
-from codesdk.contract.events import RuntimeNotice
 from codesdk.contract.messages import Message
 from codesdk.contract.options import read_options
 from codesdk.contract.runtime import (
-    Draft,
     Failed,
     Finished,
     HistoryLost,
@@ -316,11 +314,7 @@ class CodexTask:
             error = await self._server.crash()
             return [*cut_off(self._state), Failed(error=error.info())]
         if isinstance(message, Garbage):
-            details = {"size": message.size}
-            notice = RuntimeNotice(
-                kind="unknown_frame", message="codex wrote a line that is not a message.", details=details
-            )
-            return [Draft(notice, message.start)]
+            return [*self._state.signals.garbage(message.size, message.start)]
         items = normalize(self._state, message)
         if self._login is not None and any(
             isinstance(item, Failed) and is_dead(item.error) for item in items

@@ -55,13 +55,13 @@ def normalize(state: State, frame: Frame) -> Items:
         if handler is not None:
             return handler(state, params, frame)
     except (KeyError, TypeError, AttributeError):
-        return [_unknown(f"a {method} of another shape", frame)]
+        return [*state.signals.unknown(f"a {method} of another shape", frame)]
     if method in QUIET:
         return [*state.signals.keep(method, frame)]
     if method in _NOTICES:
         message = params.get("message") or params.get("summary") or method
         return [_notice(_NOTICES[method], shorten(str(message)), {"method": method}, frame)]
-    return [_unknown(f"the message {method}", frame)]
+    return [*state.signals.unknown(f"the message {method}", frame)]
 
 
 def cut_off(state: State, frame: Frame | None = None) -> Items:
@@ -203,7 +203,7 @@ def _usage(state: State, params: Frame, frame: Frame) -> Items:
         0 <= count <= MAX_TOKENS
         for count in (cached, written, reasoning, last["inputTokens"], last["outputTokens"])
     ):
-        return [_unknown("counts that cannot be", frame)]
+        return [*state.signals.unknown("counts that cannot be", frame)]
     usage = UsageReported(
         model=state.model,
         input=max(0, last["inputTokens"] - cached - written),
@@ -301,10 +301,6 @@ def _violation(state: State, what: str, frame: Frame) -> Items:
     return [
         _notice("violation", f"codex did something by itself that is switched off: {what}.", details, frame)
     ]
-
-
-def _unknown(what: str, frame: Frame) -> Draft:
-    return _notice("unknown_frame", f"codex sent {what}, which CodeSDK does not know.", {}, frame)
 
 
 def _notice(kind: str, message: str, details: dict[str, Any], frame: Frame) -> Draft:

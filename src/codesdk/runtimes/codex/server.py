@@ -26,6 +26,7 @@ from codesdk.runtimes.program.endings import crash_of, shorten
 from codesdk.runtimes.program.environment import Places, tokens_in, variables
 from codesdk.runtimes.program.jsonrpc import Connection, Frame, RequestFailed, as_dict
 from codesdk.runtimes.program.occupancy import Occupancy, occupy
+from codesdk.runtimes.program.signals import brief
 from codesdk.tools import SERVER
 
 REQUEST_S = 50.0
@@ -151,7 +152,7 @@ class CodexServer:
 
     async def crash(self) -> TaskFailure:
         """Return the error of a program that ended, with the end of its stderr."""
-        return await crash_of(self.child, "codex", NAME, STOP_S)
+        return await crash_of(self.child, "codex", NAME, STOP_S, self.connection.hangs)
 
     async def stop(self) -> None:
         """End the program with all it started, and remove the session's tokens from its files. Must not raise."""
@@ -224,7 +225,7 @@ def answer(method: str, params: Any) -> Frame:
             text = {"type": "inputText", "text": "There is no such tool."}
             return {"result": {"contentItems": [text], "success": False}}
         case _:
-            return {"error": {"code": _NOT_FOUND, "message": f"CodeSDK does not answer {method}."}}
+            return {"error": {"code": _NOT_FOUND, "message": f"CodeSDK does not answer {brief(method)}."}}
 
 
 def told(frame: Frame, size: int) -> AppServerMessage:

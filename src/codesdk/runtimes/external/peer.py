@@ -13,9 +13,9 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import UNSET
 
-from codesdk.contract.errors import ErrorInfo, TaskFailure, from_info
+from codesdk.contract.errors import CodeSDKError, ErrorInfo, TaskFailure, from_info
 from codesdk.contract.runtime import HistoryLost
-from codesdk.foreign import call
+from codesdk.foreign import call, name_of
 from codesdk.runtimes.external.frames import (
     Frame,
     Notification,
@@ -40,12 +40,16 @@ from codesdk.runtimes.external.messages import (
     Method,
     Nothing,
 )
+from codesdk.runtimes.program.backlog import Unread, catch_up, is_behind
 from codesdk.runtimes.program.framing import MAX_LINE_BYTES, Source, TooLong, read_lines
 
 MAX_OPEN_CALLS = 256
 """How many requests of the other side may wait for an answer."""
+MAX_OPEN_BYTES = 4 * MAX_LINE_BYTES
+"""How many bytes those requests may have together."""
 WRITE_S = 30.0
 """A side that reads nothing for so long hangs."""
+MAX_ID_CHARS = 1_000
 _SHOWN = 200
 _BUFFERED = 1 << 16
 
@@ -109,6 +113,8 @@ class Peer:
         self._waiting: dict[int, tuple[str, asyncio.Future[Any]]] = {}
         self._number = 0
         self._calls: dict[int | str | None, asyncio.Task[None]] = {}
+        self._open_bytes = 0
+        self._refused = False
         self._over = False
         self._violation: Violation | None = None
         self.reading = asyncio.create_task(self._read())
@@ -179,14 +185,31 @@ class Peer:
         try:
             async for line in read_lines(self._reader, self._max_line_bytes):
                 if line:
-                    waits = self._take(line)
-                    if waits is not None:
-                        await waits
+                    await self._taken(line)
         except Violation as violation:
             why = violation
         except (OSError, RuntimeError):
             pass
         self._finish(why)
+
+    async def _taken(self, line: bytes | TooLong) -> None:
+        """Take a line. Whatever goes wrong with it is a violation: a reader that dies says nothing to those who wait."""
+        try:
+            waits = self._take(line)
+            if waits is not None:
+                await waits
+        except Violation:
+            raise
+        except Exception as error:
+            said = error.message if isinstance(error, CodeSDKError) else name_of(error)
+            raise Violation(f"sent something that could not be taken: {_brief(said)}") from error
+        if self._refused:
+            self._refused = False
+            if is_behind(self._writer):
+                try:
+                    await catch_up(self._writer)
+                except Unread as unread:
+                    raise Violation(str(unread)) from None
 
     def _take(self, line: bytes | TooLong) -> Awaitable[None] | None:
         if isinstance(line, TooLong):
@@ -196,17 +219,17 @@ class Peer:
         try:
             frame = decode(line)
         except (ValueError, RecursionError):
-            self._handler.ignore(Noise(len(line), line[:_SHOWN].decode("utf-8", "replace")))
+            self._handler.ignore(_noise(line))
             return None
         if frame.method is None:
             self._settle(frame)
             return None
         method = self._known.get(frame.method)
         if frame.id is not UNSET:
-            self._begin(frame, method)
+            self._begin(frame, method, line)
             return None
         if method is None or method.result is not None:
-            self._handler.ignore(Noise(len(line), line[:_SHOWN].decode("utf-8", "replace")))
+            self._handler.ignore(_noise(line))
             return None
         try:
             params = self._params(frame)
@@ -268,16 +291,21 @@ class Peer:
             retryable=not broken,
         )
 
-    def _begin(self, frame: Frame, method: Method | None) -> None:
+    def _begin(self, frame: Frame, method: Method | None, line: bytes) -> None:
         """Answer a request in a task of its own."""
         number = frame.id
         assert number is not UNSET
         assert frame.method is not None
+        if isinstance(number, str) and len(number) > MAX_ID_CHARS:
+            raise Violation(f"sent a request whose id has more than {MAX_ID_CHARS:,} characters")
         if number in self._calls:
             raise Violation(f"sent two requests with the id {_brief(number)}")
         if len(self._calls) >= MAX_OPEN_CALLS:
             raise Violation(f"has more than {MAX_OPEN_CALLS} requests open")
+        if self._open_bytes + len(line) > MAX_OPEN_BYTES:
+            raise Violation(f"has requests of more than {MAX_OPEN_BYTES:,} bytes open")
         if method is None or method.result is None:
+            self._handler.ignore(_noise(line))
             self._refuse(number, RpcError(METHOD_NOT_FOUND, f"There is no request {_brief(frame.method)}."))
             return
         try:
@@ -288,7 +316,13 @@ class Peer:
                 raise Violation(_misfit(frame.method, error)) from None
             return
         task = self._calls[number] = asyncio.create_task(self._answer(number, frame.method, params))
-        task.add_done_callback(lambda _: self._calls.pop(number, None))
+        size = len(line)
+        self._open_bytes += size
+        task.add_done_callback(lambda _: self._close_call(number, size))
+
+    def _close_call(self, number: int | str | None, size: int) -> None:
+        self._calls.pop(number, None)
+        self._open_bytes -= size
 
     async def _answer(self, number: int | str | None, method: str, params: Any) -> None:
         try:
@@ -301,6 +335,7 @@ class Peer:
             self._refuse(number, error_of(error))
 
     def _refuse(self, number: int | str | None, error: RpcError) -> None:
+        self._refused = True
         try:
             self._write(Refusal(id=number, error=error))
         except (TypeError, ValueError, RecursionError):
@@ -332,6 +367,10 @@ class Peer:
         return TaskFailure(
             f"{self._other} has ended. Start the task again.", code="RUNTIME_CRASHED", retryable=True
         )
+
+
+def _noise(line: bytes) -> Noise:
+    return Noise(len(line), line[:_SHOWN].decode("utf-8", "replace"))
 
 
 def _misfit(method: str, error: object) -> str:

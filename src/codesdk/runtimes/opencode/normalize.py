@@ -340,9 +340,7 @@ def _violation(state: State, what: str, frame: Frame) -> Items:
 
 
 def _unknown(state: State, what: str, frame: Frame) -> Items:
-    """Note what nobody knows, within the limits of signals: it may be a flood."""
-    message = f"opencode sent {what}, which CodeSDK does not know."
-    return [*state.signals.keep(str(frame.get("type")), frame, "unknown_frame", message)]
+    return [*state.signals.unknown(what, frame)]
 
 
 def _notice(kind: str, message: str, details: dict[str, Any], frame: Frame) -> Draft:

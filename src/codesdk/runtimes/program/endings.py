@@ -14,8 +14,20 @@ def shorten(message: str) -> str:
     return message if len(message) <= _LONGEST else f"{message[:_LONGEST]}…"
 
 
-async def crash_of(child: Child, name: str, runtime: str, wait_s: float) -> TaskFailure:
-    """Return the error of a program that ended, with the end of its stderr. Waits a moment for its last words."""
+async def crash_of(
+    child: Child, name: str, runtime: str, wait_s: float, hangs: str | None = None
+) -> TaskFailure:
+    """Return the error of a program that ended, with the end of its stderr. Waits a moment for its last words.
+
+    `hangs` is why it was ended, if it was.
+    """
+    if hangs is not None:
+        return TaskFailure(
+            f"{name} {hangs}, so it was ended. Start the task again.",
+            code="RUNTIME_PROTOCOL",
+            retryable=True,
+            runtime=runtime,
+        )
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(wait_s):
             await child.wait()

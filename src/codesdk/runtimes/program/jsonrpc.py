@@ -13,10 +13,12 @@ import msgspec
 
 from codesdk.contract.errors import TaskFailure
 from codesdk.processes import Child
+from codesdk.runtimes.program.backlog import Unread, catch_up, is_behind
 from codesdk.runtimes.program.framing import MAX_LINE_BYTES, TooLong, read_lines
 
 MAX_WAITING = 1_000
 _SHOWN = 200
+_ID_CHARS = 1_000
 # A child that reads nothing for so long hangs.
 _WRITE_S = 30.0
 
@@ -75,6 +77,9 @@ class Connection:
         self._number = 0
         self._writing = asyncio.Lock()
         self._gone = False
+        self._answered = False
+        self.hangs: str | None = None
+        """Why the child was ended, if it asked without end and read no answer."""
         self.messages: asyncio.Queue[Frame | Garbage | Gone] = asyncio.Queue(MAX_WAITING)
         """What the child says by itself, with its requests, most of them answered already. Bounded, so that a slow reader slows the child."""
         self._reading = asyncio.create_task(self._read())
@@ -111,7 +116,10 @@ class Connection:
         await self._write({"method": method} if params is None else {"method": method, "params": params})
 
     def respond(self, number: Any, answer: Frame) -> None:
-        """Answer a request of the child. Answers are small: they go into the pipe's buffer without a wait."""
+        """Answer a request of the child, without a wait. No more of its requests are read while it leaves too many unread."""
+        if not _is_id(number):
+            return  # no child needs such an id, and it would be sent back
+        self._answered = True
         with contextlib.suppress(ConnectionError, RuntimeError):
             self._child.stdin.write(msgspec.json.encode({**self._head, "id": number, **answer}) + b"\n")
 
@@ -135,6 +143,10 @@ class Connection:
         try:
             async for line in read_lines(self._child.stdout, self._max_line_bytes):
                 message = self._sort(line) if line else None
+                if self._answered:
+                    self._answered = False
+                    if is_behind(self._child.stdin):
+                        await catch_up(self._child.stdin)
                 if message is None:
                     continue
                 if self.messages.full():
@@ -143,6 +155,9 @@ class Connection:
                     self.messages.put_nowait(message)
         except (ConnectionError, OSError):
             pass
+        except Unread as unread:
+            self.hangs = str(unread)
+            await self._child.stop(0)
         self._end()
         await self.messages.put(Gone())
 
@@ -201,6 +216,12 @@ def _decode(line: bytes | TooLong) -> Frame | Garbage:
         return msgspec.json.decode(line, type=dict[str, Any])
     except (ValueError, RecursionError):
         return Garbage(len(line), line[:_SHOWN].decode("utf-8", "replace"))
+
+
+def _is_id(number: Any) -> bool:
+    if isinstance(number, str):
+        return len(number) <= _ID_CHARS
+    return number is None or isinstance(number, int | float)
 
 
 def _number_of(reply: Frame) -> int:

@@ -1,0 +1,88 @@
+"""Secrets without end, from a client, an adapter or an agent program: each way in is bounded, and the log says what was taught."""
+
+from collections.abc import Sequence
+
+import pytest
+from tests.engine.acting import live_session
+from tests.engine.rig import Rig, rig
+
+from codesdk.contract.errors import InvalidRequest
+from codesdk.contract.events import RuntimeNotice, TaskFailed
+from codesdk.contract.runtime import Finished
+from codesdk.engine.models.requests import SessionTap
+from codesdk.engine.sessions.session import LiveSession
+from codesdk.handles import Session
+from codesdk.redaction.bounds import MAX_CHARS, MAX_SECRET_CHARS, MAX_SECRETS
+from codesdk.testing.fakes import delta, done, memory_sdk
+
+TOO_MANY = [f"secret-{number:04}" for number in range(MAX_SECRETS + 1)]
+TOO_LONG = ["s" * (MAX_SECRET_CHARS + 1)]
+TOO_MUCH = [f"{number:04}" + "s" * (MAX_SECRET_CHARS - 4) for number in range(MAX_CHARS // MAX_SECRET_CHARS + 1)]  # fmt: skip
+EXCESSES = [
+    (TOO_MANY, "There may be 256 secrets, not 257"),
+    (TOO_LONG, "A secret may have 8,192 characters, not 8,193"),
+    (TOO_MUCH, "All secrets together may have 65,536 characters, not 73,728"),
+]
+
+
+@pytest.mark.parametrize(("secrets", "words"), EXCESSES)
+async def test_a_session_is_not_given_more_secrets_than_can_be_searched_for(
+    secrets: Sequence[str], words: str
+):
+    async with memory_sdk([[{"text": "Hi."}]]) as sdk:
+        with pytest.raises(InvalidRequest, match=words) as caught:
+            await sdk.create_session(runtime="scripted", secrets=list(secrets))
+        assert secrets[0] not in caught.value.message
+
+
+def live(r: Rig, session: Session) -> LiveSession:
+    return r.get(live_session(r.engine, session.id))
+
+
+@pytest.mark.parametrize(("secrets", "words"), EXCESSES)
+def test_a_runtime_teaches_no_more_secrets_than_can_be_searched_for(secrets: Sequence[str], words: str):
+    with rig() as r:
+        session = r.open()
+        r.start(session)
+        scope = live(r, session).scope
+        before = scope.redactor
+        with pytest.raises(InvalidRequest, match=words):
+            r.play.host.learn(secrets)
+        assert scope.redactor is before, "nothing of it is taken"
+        for secret in TOO_MANY[:MAX_SECRETS]:
+            r.play.host.learn([secret])
+        with pytest.raises(InvalidRequest, match="There may be 256 secrets"):
+            r.play.host.learn(["one-more-secret"])
+        scope.learn(["key-of-the-operator"])
+        assert "key-of-the-operator" in scope.redactor.secrets, (
+            "there is always room for those of CodeSDK itself"
+        )
+
+
+def test_the_log_says_when_a_runtime_names_secrets_and_not_which():
+    with rig() as r:
+        session = r.open()
+        r.start(session)
+        r.play.host.learn(["hide-these-words", "and-these-words"])
+        r.play.host.learn(["hide-these-words"])
+        r.emit(delta("I will hide-these-words."), done())
+        (notice,) = r.all(session, RuntimeNotice)
+        assert (notice.kind, notice.details) == ("secrets", {"count": 2})
+        assert "hide-these-words" not in str(r.events(session.id))
+
+
+def test_a_program_that_brings_logins_without_end_is_ended():
+    with rig() as r:
+        session = r.open()
+        r.start(session)
+        tap: SessionTap = live(r, session).resources.tap
+
+        async def bring(secrets: Sequence[str]) -> None:
+            tap.learn_login(secrets)
+
+        r.get(bring(TOO_MANY[:-1]))
+        r.get(bring(TOO_MANY[-1:]))
+        r.play.emit(Finished(stop_reason="end_turn"))
+        r.settle()
+        error = r.one(session, TaskFailed).error
+        assert (error.code, "brought too many logins" in error.message) == ("RUNTIME_PROTOCOL", True)

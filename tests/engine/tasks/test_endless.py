@@ -1,0 +1,189 @@
+"""A runtime that talks without end, in whatever it says: its task ends with an error that names the limit."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.engine.rig import Rig, rig
+from tests.engine.steps import steps_of
+
+from codesdk.contract.errors import ErrorInfo
+from codesdk.contract.events import (
+    OutputCompleted,
+    OutputDelta,
+    RuntimeNotice,
+    TaskFailed,
+    ToolCallRequested,
+    UsageReported,
+)
+from codesdk.contract.messages import Text
+from codesdk.contract.runtime import Draft, Finished, ToolDropped
+from codesdk.contract.settings import Limits
+from codesdk.engine.tasks import drafts
+from codesdk.engine.tasks.validation import is_deep
+from codesdk.testing.fakes import call, delta
+
+CHARS = 100_000
+LIMITS = Limits(max_output_chars=CHARS)
+
+
+def padded(number: int) -> Draft:
+    payload = OutputDelta(kind="text_delta", block_id="b", message_id="m", delta="x")
+    return Draft(payload, {"number": number, "padding": "p" * 100_000})
+
+
+def barely_padded(number: int) -> Draft:
+    return Draft(padded(number).payload, {"number": number, "padding": "p" * 3_000})
+
+
+def noticed(number: int) -> Draft:
+    return Draft(RuntimeNotice(kind="warning", message=f"{number} {'w' * 1_000}", details={}))
+
+
+def completed(number: int) -> Draft:
+    return Draft(
+        OutputCompleted(message_id=f"m{number}", content=[Text(text="t" * 5_000)], stop_reason="end_turn")
+    )
+
+
+def used(number: int) -> Draft:
+    counts = UsageReported(
+        model="m",
+        input=1,
+        output=1,
+        cache_read=0,
+        cache_write=0,
+        reasoning=0,
+        cost_usd=None,
+        source="runtime",
+    )
+    return Draft(counts, {"number": number, "padding": "p" * 2_000})
+
+
+def unreadable(number: int) -> Any:
+    return ToolDropped(runtime_tool_call_id=f"never{number}", reason="r" * 1_000)
+
+
+def empty(number: int) -> Draft:
+    return Draft(OutputDelta(kind="text_delta", block_id=f"b{number}", message_id="m", delta=""))
+
+
+def calls(number: int) -> Any:
+    return call("fake.read", {"path": "p" * 5_000}, call_id=f"c{number}")
+
+
+def failure(r: Rig, session: Any) -> ErrorInfo:
+    r.play.emit(Finished(stop_reason="end_turn"))  # of a runtime that ends when it is told to
+    r.settle()
+    return r.one(session, TaskFailed).error
+
+
+@pytest.mark.parametrize("say", [padded, barely_padded, noticed, completed, used, unreadable, empty])
+def test_whatever_a_runtime_says_without_end_counts(say: Callable[[int], Any]):
+    with rig(limits=LIMITS) as r:
+        session = r.open()
+        r.start(session)
+        r.emit(*(say(number) for number in range(5_000)))
+        error = failure(r, session)
+        assert (error.code, error.retryable) == ("RUNTIME_PROTOCOL", False)
+        assert f"said more than {CHARS} characters (limits.max_output_chars)" in error.message
+        assert stored_bytes(r, session) < 4 * 16 * CHARS
+
+
+def stored_bytes(r: Rig, session: Any) -> int:
+    """Return what a session takes: its frames, and the artifacts that they name."""
+    total = 0
+    for event in r.events(session.id):
+        ref = event.runtime.raw_ref if event.runtime is not None else None
+        total += len(repr(event.payload)) + (0 if ref is None else ref.size_bytes)
+    return total
+
+
+def test_blocks_that_are_never_finished_are_counted(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(drafts, "MAX_OPEN_BLOCKS", 50)
+    with rig() as r:
+        session = r.open()
+        r.start(session)
+        r.emit(*(delta("x", "m", f"b{number}") for number in range(100)))
+        assert "50 unfinished blocks" in failure(r, session).message
+
+
+def test_arguments_of_calls_that_are_never_made_are_counted():
+    with rig(limits=Limits(max_calls=20)) as r:
+        session = r.open()
+        r.start(session)
+        r.emit(
+            *(
+                Draft(
+                    OutputDelta(
+                        kind="json_delta", block_id="b", message_id="m", delta="{", tool_call_id=f"c{number}"
+                    )
+                )
+                for number in range(100)
+            )
+        )
+        assert "calls that it never made" in failure(r, session).message
+
+
+@pytest.mark.parametrize("name", ["block_id", "message_id", "tool_call_id", "language"])
+def test_an_id_that_is_longer_than_any_is_refused(name: str):
+    given = {"block_id": "b", "message_id": "m"} | {name: "i" * 100_000}
+    with rig() as r:
+        session = r.open()
+        r.start(session)
+        r.emit(Draft(OutputDelta(kind="text_delta", delta="x", **given)))  # pyright: ignore[reportArgumentType]
+        r.emit(Finished(stop_reason="end_turn"))
+        (notice,) = r.all(session, RuntimeNotice)
+        assert "an id may have 1,000 characters" in notice.message
+        assert r.all(session, OutputDelta) == []
+
+
+def test_an_error_quotes_no_more_than_a_part_of_what_was_said():
+    with rig() as r:
+        session = r.open()
+        r.start(session)
+        r.emit(Draft(OutputDelta(kind="k" * 100_000, block_id="b", message_id="m", delta="x")))  # pyright: ignore[reportArgumentType]
+        (notice,) = r.all(session, RuntimeNotice)
+        assert len(notice.message) < 1_000
+
+
+def test_a_large_payload_is_refused_for_its_size_before_anybody_looks_how_deep_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    looked: list[int] = []
+
+    def look(data: bytes, most: int = 10_000) -> bool:
+        looked.append(len(data))
+        assert len(data) <= most or most == drafts._INLINE_BYTES
+        return False
+
+    monkeypatch.setattr(drafts, "is_deep", look)
+    with rig(limits=Limits(max_event_bytes=10_000)) as r:
+        session = r.open()
+        r.start(session)
+        r.emit(
+            Draft(RuntimeNotice(kind="k", message="m", details={"l": [[]] * 20_000}), {"l": [[]] * 20_000})
+        )
+        (notice,) = r.all(session, RuntimeNotice)
+        assert "an event may have 10,000 bytes" in notice.message
+    assert looked
+
+
+def test_how_deep_a_document_is_takes_as_many_steps_for_a_large_one_as_for_a_small_one():
+    small, large = (b'{"l":[' + b",".join([b"[[]]"] * count) + b"]}" for count in (500, 50_000))
+    assert not is_deep(small)
+    assert steps_of(lambda: is_deep(large)) <= steps_of(lambda: is_deep(small))
+
+
+def test_calls_that_are_announced_and_never_made_are_counted():
+    with rig(limits=Limits(max_calls=20)) as r:
+        session = r.open()
+        r.start(session)
+        r.emit(*(calls(number) for number in range(100)))
+        assert "limits.max_calls" in failure(r, session).message
+        assert len(r.all(session, ToolCallRequested)) < 30
+
+
+def test_a_document_that_is_too_large_for_an_event_is_not_looked_at():
+    deep = b"[" * 500 + b"]" * 500
+    assert (is_deep(deep), is_deep(deep, 1_000), is_deep(deep, 999)) == (True, True, False)
