@@ -516,7 +516,7 @@ async def test_cancelling_the_arbiter_kills_the_program():
 
 @pytest.mark.parametrize("limits", [{"max_open": 10}, {"max_open_bytes": 10 * 1000}])
 @pytest.mark.parametrize("waits", [True, False])
-async def test_calls_without_a_result_are_kept_in_a_bounded_number(limits: dict[str, int], waits: bool):
+async def test_calls_without_a_result_are_kept_in_a_bounded_number(limits: dict[str, Any], waits: bool):
     """The oldest end in a way that nobody knows; their ids stay used."""
 
     async def program(session: ScriptedSession) -> int:

@@ -8,7 +8,6 @@ from typing import Any
 from unittest.mock import patch
 
 import anyio
-from mcp.client.stdio import _parse_line
 from tests.fuzz.http_rooms import ask
 from tests.fuzz.rooms import Room
 from tests.tools.mcp.tool_calls import RecordingCalls
@@ -16,7 +15,7 @@ from tests.tools.mcp.wire import HEADERS, HELLO, request
 
 from codesdk.contract.entry import ANY_CLIENT
 from codesdk.tools.mcp.endpoint import Endpoint
-from codesdk.tools.mcp.transport import _Watched
+from codesdk.tools.mcp.transport import _message, _Watched
 from codesdk.tools.mcp_client import connection as attaching
 from codesdk.tools.mcp_client.attached import AttachedTools
 from codesdk.tools.mcp_client.servers import HttpServer
@@ -93,7 +92,9 @@ async def _respond(sending: Any, lines: Sequence[bytes], sent: Any) -> bool:
     """Send the line for a request. Return whether it is an answer; a client would wait for another in vain."""
     if sent["method"] not in _ANSWERED:
         error = {"code": -32601, "message": "no such method"}
-        await sending.send(_parse_line(json.dumps({"jsonrpc": "2.0", "id": sent["id"], "error": error})))
+        await sending.send(
+            _message(json.dumps({"jsonrpc": "2.0", "id": sent["id"], "error": error}).encode())
+        )
         return True
     number = _ANSWERED.index(sent["method"])
     line = lines[number].decode("utf-8", "replace") if number < len(lines) else ""
@@ -102,9 +103,9 @@ async def _respond(sending: Any, lines: Sequence[bytes], sent: Any) -> bool:
         line = json.dumps(answer | {"id": sent["id"]})
     except (ValueError, TypeError, RecursionError):
         answer = None
-    parsed = _parse_line(line)
+    parsed = _message(line.encode())
     await sending.send(parsed)
     if sent["method"] == "tools/call":
         for more in lines[number + 1 :]:
-            await sending.send(_parse_line(more.decode("utf-8", "replace")))
+            await sending.send(_message(more))
     return answer is not None and not isinstance(parsed, Exception) and not hasattr(parsed.message, "method")

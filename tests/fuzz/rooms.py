@@ -290,7 +290,7 @@ async def egress() -> Room:
         reader, writer = asyncio.StreamReader(), Writer()
         reader.feed_data(data)
         reader.feed_eof()
-        await proxy._accept(reader, writer)  # pyright: ignore[reportArgumentType]
+        await proxy._converse(reader, writer)  # pyright: ignore[reportArgumentType]
 
     yield run
 

@@ -166,6 +166,9 @@ class EgressProxy:
         except (OSError, asyncio.CancelledError):  # it is gone already, or the command ended
             connection.close()
             return
+        await self._converse(reader, writer)
+
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             await self._answer(reader, writer)
         except (OSError, TimeoutError, asyncio.CancelledError):

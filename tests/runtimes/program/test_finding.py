@@ -149,10 +149,11 @@ async def test_a_program_that_writes_without_end_says_nothing_and_is_ended(tmp_p
 
 
 async def test_what_a_program_starts_ends_with_it(tmp_path: Path):
-    """Its child holds the pipe and would go on for an hour; asking ends without waiting for it."""
-    path = program(tmp_path, f"sh -c 'echo $$ >{tmp_path}/pid; exec sleep 3600' & echo 1.2.3; wait")
-    assert await told_by(path, timeout_s=1.0) == b""
-    child = int((tmp_path / "pid").read_text())
+    """Its child would go on for an hour; the program itself is ended for what it writes."""
+    pid = tmp_path / "pid"
+    start = f"sh -c 'echo $$ >{pid}; exec sleep 3600' & while [ ! -s {pid} ]; do sleep 0.01; done"
+    assert await told_by(program(tmp_path, f"{start}; exec yes"), timeout_s=60) == b""
+    child = int(pid.read_text())
     async with asyncio.timeout(20):
         while _runs(child):  # noqa: ASYNC110 - of the system
             await asyncio.sleep(0.01)
