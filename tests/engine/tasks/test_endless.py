@@ -131,7 +131,7 @@ def test_an_id_that_is_longer_than_any_is_refused(name: str):
     with rig() as r:
         session = r.open()
         r.start(session)
-        r.emit(Draft(OutputDelta(kind="text_delta", delta="x", **given)))  # pyright: ignore[reportArgumentType]
+        r.emit(Draft(OutputDelta(kind="text_delta", delta="x", **given)))
         r.emit(Finished(stop_reason="end_turn"))
         (notice,) = r.all(session, RuntimeNotice)
         assert "an id may have 1,000 characters" in notice.message

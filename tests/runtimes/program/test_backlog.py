@@ -10,7 +10,7 @@ import pytest
 
 from codesdk.contract.workspace import Workspace
 from codesdk.processes import Child, start_child
-from codesdk.runtimes.acp import agent
+from codesdk.runtimes.acp import agent, told as tellings
 from codesdk.runtimes.claude.process import ClaudeProcess
 from codesdk.runtimes.codex import server
 from codesdk.runtimes.external import peer
@@ -149,12 +149,12 @@ async def test_whatever_a_handler_raises_ends_the_connection_and_says_why():
 
 
 async def test_the_rest_of_a_conversation_is_heard_without_all_of_it_again_for_each_piece():
-    class Told(agent.Told):
+    class Told(tellings.Told):
         joined = 0
 
-        def words(self, kind: str) -> str:
+        def answers(self) -> str:
             self.joined += 1
-            return super().words(kind)
+            return super().answers()
 
     def chunk(text: str) -> dict[str, Any]:
         update = {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": text}}
@@ -167,5 +167,5 @@ async def test_the_rest_of_a_conversation_is_heard_without_all_of_it_again_for_e
     told.add(chunk("Before. "))
     await agent.Agent._hear_rest(heard, told, "very last words")
     assert told.joined == 1
-    assert told.words("agent_message_chunk").endswith("word the very last words")
+    assert told.answers().endswith("word the very last words")
     assert heard.connection.messages.qsize() == 1

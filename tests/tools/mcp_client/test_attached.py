@@ -158,7 +158,7 @@ async def test_a_program_gets_a_plain_path_and_what_it_was_given_and_nothing_of_
         seen = json.loads((await run(tools, "mcp.out.env")).result)
     seen.pop("LC_CTYPE", None)  # Python sets it for itself
     given = {"PATH": "/usr/local/bin:/usr/bin:/bin", "TERM": "theirs", "TOKEN": "t-1"}
-    assert seen == given | own_guard().variables
+    assert seen == {**given, **own_guard().variables}
 
 
 async def test_progress_of_the_server_is_output_of_the_call():

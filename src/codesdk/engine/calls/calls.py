@@ -95,7 +95,7 @@ class Calls:
         arrival = await self._take(item, item.origin or self._default_origin)
         if arrival is None or await self._is_known(arrival):
             return
-        if item.counts_as is None and self._are_many():
+        if self._are_many():
             return  # the task is being ended for it, and its runtime has been told
         call = await self._open(arrival)
         if self._closed:
@@ -285,8 +285,7 @@ class Calls:
         scope, item = self._scope, arrival.item
         request = await request_of(scope, self._intake, self._tools, arrival, early=early)
         state = ledger.request(scope.journal, request.payload, request.raw, request.raw_ref)
-        if item.counts_as is None:
-            self._stop_many()  # when it opens: a runtime may announce calls without end, and make none
+        self._stop_many()  # when it opens: a runtime may announce calls without end, and make none
         task = scope.state.task
         if task is not None and task.stop is not None:
             ledger.deny(scope.journal, state, ledger.ENGINE, lifecycle.STOP_REASON)
@@ -355,25 +354,14 @@ class Calls:
             await self.approvals.ask(call)
             call.prepared = answered(call.prepared, call.state.answer)
 
-<<<<<<< HEAD
     def _stop_loop(self, *, may_poll: bool) -> None:
-        """End a task whose model makes the same call for ever, or any calls, or never a result that fits.
-=======
-    def _stop_loop(self) -> None:
         """End a task whose model makes the same call for ever, or never a result that fits.
->>>>>>> p-q2
 
         Its requests grow with each call, so none is like another. What has tools by names of its own is a program, not a
         model: it may poll, but not for ever either.
         """
-<<<<<<< HEAD
-        task, limits = self._scope.state.task, self._scope.ports.limits
-        limit = limits.max_same_calls
-        if task is not None and task.repeated.times > limit and not may_poll:
-=======
         task, limit = self._scope.state.task, self._scope.ports.limits.max_same_calls
-        if task is not None and task.repeated.times > limit:
->>>>>>> p-q2
+        if task is not None and task.repeated.times > limit and not may_poll:
             message = (
                 f"The model called {task.repeated.call[0]} with the same input more than {limit} times in a row, and got the"
                 " same result each time. The task was stopped; start it again, perhaps with another wording or model."

@@ -28,13 +28,9 @@ class SessionEquipping:
 
     async def prepare(self, equipment: Equipment, principal: str) -> tuple[Equipment, Prepared | None]:
         """Check equipment before anything is written. Return it with the secrets found in it, ready to be given."""
-<<<<<<< HEAD
+        check_secrets(equipment.secrets)
         # An empty script is given, too, and refused where scripts are read.
         if not _attachable(equipment) and equipment.script is None and equipment.recording is None:
-=======
-        check_secrets(equipment.secrets)
-        if not _attachable(equipment):
->>>>>>> p-q2
             return equipment, None
         if self._ports.equipper is None:
             raise InvalidRequest("Scripts, recordings and MCP servers cannot be given to sessions here.")

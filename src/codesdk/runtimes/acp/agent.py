@@ -226,20 +226,15 @@ class Agent:
 
     async def _hear_rest(self, told: Told, last: str) -> None:
         """Hear what an agent still tells of an earlier conversation, up to the end of its last answer."""
-        tail = told.words("agent_message_chunk") if last else ""
+        tail = told.answers() if last else ""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LAST_WORDS_S):
-<<<<<<< HEAD
-                while last and last not in told.answers():
-                    told.add(await self.connection.messages.get())
-=======
                 while last not in tail:
                     message = await self.connection.messages.get()
                     told.add(message)
                     # Only as much as could hold it: all of it again for each piece would take minutes.
                     tail = tail[-len(last) :] + _said_in(message, "agent_message_chunk")
                     await asyncio.sleep(0)  # or a flood leaves no turn to the deadline
->>>>>>> p-q2
 
     async def _exchange(self, method: str, params: Frame, told: Told | None = None) -> Any:
         """Ask, and return the answer. What is said until then is only `told`. A failure says which request it was."""
@@ -308,29 +303,6 @@ class Agent:
             messages.put_nowait(message)
 
 
-<<<<<<< HEAD
-=======
-class Told:
-    """What an agent tells again of a session that it keeps: its words, by kind of update. The rest of a flood is dropped."""
-
-    def __init__(self) -> None:
-        self._pieces: dict[str, list[str]] = {"user_message_chunk": [], "agent_message_chunk": []}
-        self._room = MAX_TOLD_CHARS
-
-    def add(self, message: Message) -> None:
-        """Take a message in, if it is of words."""
-        update = as_dict(as_dict(as_dict(message).get("params")).get("update"))
-        pieces = self._pieces.get(str(update.get("sessionUpdate")))
-        text = str(as_dict(update.get("content")).get("text") or "")
-        if pieces is not None and text and len(text) <= self._room:
-            self._room -= len(text)
-            pieces.append(text)
-
-    def words(self, kind: str) -> str:
-        """Return the text of all updates of a kind."""
-        return "".join(self._pieces[kind])
-
-
 def _said_in(message: Message, kind: str) -> str:
     """Return the text of an update of a kind, or none."""
     update = as_dict(as_dict(as_dict(message).get("params")).get("update"))
@@ -338,7 +310,6 @@ def _said_in(message: Message, kind: str) -> str:
     return text if isinstance(text, str) else ""
 
 
->>>>>>> p-q2
 def _answer(method: str, params: Any) -> Frame | None:
     """Answer a request of the agent: questions about calls later, in their order; all else is not offered."""
     if method == PERMISSION:
