@@ -74,16 +74,19 @@ class Place:
             [int(line.split()[-1]) for line in effects.read_text().splitlines()] if effects.exists() else []
         )
 
-    async def left(self, attempt: int = 1) -> str | None:
-        """Return the last thing that is stored of an attempt, as the killed process left it."""
+    async def stored(self) -> list[Event]:
+        """Return what the killed process left."""
         directory = await DataDir.open_reader(self.data)
         try:
             (row,) = await directory.log.sessions(after=None, limit=10, principal=None, status=None)
-            frames = await directory.log.read(row.session_id, 0, 1000)
+            return [decode(frame.data) for frame in await directory.log.read(row.session_id, 0, 1000)]
         finally:
             await directory.close()
+
+    async def left(self, attempt: int = 1) -> str | None:
+        """Return the last thing that is stored of an attempt, as the killed process left it."""
         kinds = (ev.ToolCallApprovedEvent, ev.ToolCallStartedEvent, ev.ToolCallCompletedEvent)
-        found = [event for event in (decode(frame.data) for frame in frames) if isinstance(event, kinds)]
+        found = [event for event in await self.stored() if isinstance(event, kinds)]
         mine = [event.type.removeprefix("tool.call.") for event in found if event.payload.attempt == attempt]
         return mine[-1] if mine else None
 
@@ -151,14 +154,18 @@ async def test_an_approved_call_runs_at_most_once_wherever_its_process_is_killed
     left, runs = (LEFT if flow == "person" else LEFT_AT_ONCE)[moment]
     place.kill(flow, moment)
     assert (await place.left(), place.runs) == (left, [1] * runs)
+    # A policy may be quicker than the store: then the request is in the batch that was never stored, and there is no call.
+    requested = any(isinstance(event, ev.ToolCallRequestedEvent) for event in await place.stored())
+    assert requested or (flow == "policy" and left is None)
+    went = {1: ran(left)} if requested else {}
     async with place.open() as sdk:
         session = await only_session(sdk)
-        assert await attempts(sdk, session) == {1: ran(left)}
+        assert await attempts(sdk, session) == went
         waiting = [row.state for row in await sdk.approvals()]
         assert waiting == (["carried"] if flow == "person" and left is None else [])
         task = await session.resume("Go on")
         assert (await task.result()).text == "Going on."
-        assert await attempts(sdk, session) == {1: ran(left)}
+        assert await attempts(sdk, session) == went
         await check(sdk, session)
     assert place.runs == [1] * runs
 

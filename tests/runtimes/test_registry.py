@@ -75,7 +75,7 @@ def test_looking_at_the_entries_loads_no_adapter():
     ran = subprocess.run([sys.executable, "-c", code], check=True, timeout=60, capture_output=True, text=True)
     agents = ("claude", "codex", "gemini", "opencode", "qwen", "vibe")
     data = ["acp.known", *(f"acp.known.{name}" for name in agents), "acp.own", "acp.row"]
-    data += ["codex.features", "program", "program.environment", "program.pinned"]
+    data += ["codex.features", "program", "program.agent_files", "program.environment", "program.pinned"]
     assert ran.stdout.split() == sorted(
         [
             *registry.RUNTIMES,

@@ -87,7 +87,6 @@ class SessionGateway:
             tap,
             lambda: read_sources(workspace, sources),
             keeps=recorder is not None,
-            logged_in=account is not None,
             lacks=lacks,
             price_of=prices.price_of if lacks is None else partial(self._price, payer),
         )

@@ -26,7 +26,7 @@ _SHELL = "/bin/sh"
 # variable counts. A process may start another one and end while the search is under way, so that neither is seen: only
 # when none was found three times, there is none. By the first digit, because a command line has only so much room.
 _SCRIPT = rf"""
-cd /; PATH=/usr/bin:/bin
+cd /; unset PWD OLDPWD; PATH=/usr/bin:/bin
 read -r mark || exit
 group=
 while read -r line; do group=$line; done

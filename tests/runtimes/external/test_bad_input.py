@@ -237,7 +237,7 @@ async def test_a_secret_that_would_match_everywhere_ends_the_task_and_not_its_re
     learn = {"method": "learn", "params": {"task_id": "TASK", "secrets": ["abc"]}}
     error = await ended({"start_task": [STARTED, {"send": learn}]})
     assert error.code == "RUNTIME_PROTOCOL"
-    assert "a secret must have at least 4 characters" in error.message
+    assert "A secret must have at least 4 characters" in error.message
 
 
 async def test_a_line_of_100_megabytes_ends_the_task():

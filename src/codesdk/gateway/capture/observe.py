@@ -68,7 +68,6 @@ class ObservedBackend:
         read_files: ReadFiles,
         *,
         keeps: bool = False,
-        logged_in: bool = False,
         lacks: FindLack | None = None,
         price_of: FindPrice = prices.price_of,
     ) -> None:
@@ -77,7 +76,6 @@ class ObservedBackend:
         self._tap = tap
         self._read_files = read_files
         self._keeps = keeps
-        self._logged_in = logged_in
         self._lacks = lacks
         self._redactor = Redactor()
         self._splitter = Splitter()
@@ -156,13 +154,12 @@ class ObservedBackend:
     def _redactor_for(self, request: RawRequest) -> Redactor:
         """Return the redactor for a request: the session's secrets, and the login that it brings.
 
-        A program that is logged in to an account brings a login that is worth something, which is one of the session's
-        secrets from now on. Any other login is worth nothing, as the gateway puts the key in its place, and is
-        whatever the program likes: if it were a secret of the session, a program could hide any word from the log.
+        That login is one of the session's secrets from now on, whether it is worth anything or not: a provider may repeat
+        it, in this answer or a later one. There is only so much room for them, and the log says that there were some.
         """
         known = self._tap.secrets
         new = [login for login in dict.fromkeys(islice(logins_of(request), MAX_LOGINS)) if login not in known]
-        if new and self._logged_in:
+        if new:
             self._tap.learn_login(new)
             known = self._tap.secrets
             new = [login for login in new if login not in known]

@@ -21,7 +21,7 @@ A shorter file must be on lines of its own: otherwise one that says "the" would 
 MAX_PIECES = 1000
 """How many pieces are taken out of one text. The rest is not searched."""
 
-MAX_STEPS = 500_000
+MAX_STEPS = 600_000
 """How often one request's texts are searched for a piece. What is left then is the runtime's, like any other text."""
 
 _LINE_REST = re.compile(r"[ \t]*\n?")
