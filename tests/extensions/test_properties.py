@@ -199,7 +199,12 @@ async def last_life(home: Path, ext: Extensions, chosen: Chosen, told: list[list
     wanted = {name: noting_order(chosen, name) for name in TYPES}
     for name, correlation in found.told:
         handled = [life.get((name, correlation), []) for life in each]
-        assert wanted[name] in handled, f"{name} {correlation} was never dispatched to the end"
+        # One whose thread hangs may not come to the next event in its time, which then counts as an error of its own.
+        stalled = {module for module, some in chosen.items() if any(kind in STALLING for _, kind, _ in some)}
+        enough = [one for one in wanted[name] if one[0] not in stalled]
+        assert wanted[name] in handled or enough in [
+            [one for one in life if one[0] not in stalled] for life in handled
+        ], f"{name} {correlation} was never dispatched to the end: {handled}"
     assert {event for life in each for event in life} <= found.told
     assert len({row.identity for row in jobs}) == len(jobs), "every job is queued once"
     first = acting(chosen, "approval.requested")[:1]
