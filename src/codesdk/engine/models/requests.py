@@ -108,7 +108,7 @@ class SessionTap(WireRecord):
 
     def learn_login(self, secrets: Sequence[str]) -> None:
         try:
-            self._scope.learn_from_runtime(secrets)
+            self._scope.learn_from_runtime(secrets, logins=True)
         except InvalidRequest as error:  # it cannot be kept out of what follows, so nothing may follow
             message = f"The runtime brought too many logins. {error.message} Start a new session."
             self._scope.halt(ErrorInfo(code="RUNTIME_PROTOCOL", message=message, retryable=False), None)

@@ -117,10 +117,11 @@ class SessionScope(msgspec.Struct, kw_only=True, eq=False):
         """Redact these secrets, too, from now on."""
         self.recorder.choke_point.redactor = Redactor((*self.redactor.secrets, *secrets))
 
-    def learn_from_runtime(self, secrets: Iterable[str]) -> None:
+    def learn_from_runtime(self, secrets: Iterable[str], *, logins: bool = False) -> None:
         """Redact what a runtime, or its program, says is secret. Raise `InvalidRequest` if that is too much.
 
-        The log says so, because a runtime that calls its own words secret hides them.
+        The log says so, because a runtime that calls its own words secret hides them; except for the `logins` of its
+        requests, which it must name.
         """
         known = self.redactor.secrets
         new = [secret for secret in dict.fromkeys(secrets) if secret not in known]
@@ -129,6 +130,8 @@ class SessionScope(msgspec.Struct, kw_only=True, eq=False):
         check_secrets([*self.taught, *new])
         self.learn(new)
         self.taught = (*self.taught, *new)
+        if logins:
+            return
         message = f"The runtime named {len(new)} values that are secret. They are redacted from now on."
         self.journal.write(RuntimeNotice(kind="secrets", message=message, details={"count": len(new)}))
 

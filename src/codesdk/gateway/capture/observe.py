@@ -155,7 +155,7 @@ class ObservedBackend:
         """Return the redactor for a request: the session's secrets, and the login that it brings.
 
         That login is one of the session's secrets from now on, whether it is worth anything or not: a provider may repeat
-        it, in this answer or a later one. There is only so much room for them, and the log says that there were some.
+        it, in this answer or a later one. There is only so much room for them.
         """
         known = self._tap.secrets
         new = [login for login in dict.fromkeys(islice(logins_of(request), MAX_LOGINS)) if login not in known]
