@@ -12,6 +12,6 @@ if TYPE_CHECKING:
         readable as readable,
         start_child as start_child,
     )
-    from codesdk.processes.guard import NAME as NAME, Guard as Guard, own_guard as own_guard
+    from codesdk.processes.guard import GUARD_NAME as GUARD_NAME, Guard as Guard, own_guard as own_guard
 
 __getattr__, __dir__ = open_door(__name__, __file__)

@@ -19,7 +19,7 @@ from weakref import WeakSet
 
 VARIABLE = "CODESDK_CHILD"
 """Where a program that runs without bubblewrap, and all that it starts, has the mark."""
-NAME = "codesdk-guard"
+GUARD_NAME = "codesdk-guard"
 """The last argument of every guard, by which it is known."""
 _SHELL = "/bin/sh"
 # The mark comes through the pipe, and grep gets it the same way: neither may carry it. Only a whole argument or a whole
@@ -109,7 +109,7 @@ def _start(stdin: int) -> int:
     quiet = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_WRONLY, 0) for fd in (1, 2)]
     return os.posix_spawn(
         _SHELL,
-        [_SHELL, "-c", _SCRIPT, NAME],
+        [_SHELL, "-c", _SCRIPT, GUARD_NAME],
         {},
         file_actions=[(os.POSIX_SPAWN_DUP2, stdin, 0), *quiet],
         setsid=True,

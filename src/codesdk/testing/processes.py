@@ -5,7 +5,7 @@ import os
 import signal
 from pathlib import Path
 
-from codesdk.processes import NAME
+from codesdk.processes import GUARD_NAME
 
 
 def children() -> dict[int, str]:
@@ -29,7 +29,7 @@ def children() -> dict[int, str]:
 
 def _is_guard(pid: int) -> bool:
     try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().endswith(f"\0{NAME}\0".encode())
+        return Path(f"/proc/{pid}/cmdline").read_bytes().endswith(f"\0{GUARD_NAME}\0".encode())
     except OSError:
         return False
 

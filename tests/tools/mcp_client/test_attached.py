@@ -21,7 +21,7 @@ from codesdk.contract.errors import CodeSDKError, InvalidRequest
 from codesdk.contract.ports import ToolInvocation, ToolRun
 from codesdk.contract.tools import SandboxSummary, Subjects
 from codesdk.contract.workspace import Workspace
-from codesdk.processes import NAME, own_guard
+from codesdk.processes import GUARD_NAME, own_guard
 from codesdk.tools import builtin_registry
 from codesdk.tools.mcp.host import McpHost, bearer
 from codesdk.tools.mcp_client.attached import AttachedTools
@@ -347,7 +347,7 @@ def children(what: str = OUTSIDE) -> list[int]:
     mine = Path(f"/proc/{os.getpid()}/task").glob("*/children")
     pids = [int(pid) for file in mine for pid in file.read_text().split()]
     lines = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in pids}
-    return [pid for pid, line in lines.items() if what.encode() in line and NAME.encode() not in line]
+    return [pid for pid, line in lines.items() if what.encode() in line and GUARD_NAME.encode() not in line]
 
 
 async def test_without_servers_it_is_the_tools_below_and_nothing_is_loaded():
