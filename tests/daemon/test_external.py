@@ -7,6 +7,8 @@ import pytest
 from tests.daemon.rig import daemon, problem
 from tests.runtimes.external.adapters import LIAR
 
+from codesdk.testing.processes import command_line
+
 
 @pytest.fixture
 def command(tmp_path: Path) -> str:
@@ -51,5 +53,5 @@ def test_built_in_runtimes_run_as_processes_of_their_own(tmp_path: Path):
         children = (
             Path(f"/proc/{running.process.pid}/task/{running.process.pid}/children").read_text().split()
         )
-        hosts = [Path(f"/proc/{child}/cmdline").read_bytes() for child in children]
+        hosts = [command_line(child) for child in children]
         assert any(b"codesdk.adapter\0scripted" in host for host in hosts)

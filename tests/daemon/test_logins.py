@@ -20,6 +20,7 @@ from tests.cli.shell import MODULE, Shell, environment
 from tests.daemon.rig import Daemon, daemon, problem
 
 from codesdk.local import TokenFile
+from codesdk.testing.processes import command_line
 
 NAME = "external:asker"
 BEGIN = f"/v1/runtimes/{NAME}/login"
@@ -72,8 +73,8 @@ class Asking:
     @property
     def at_work(self) -> int:
         """How many processes of the agent run."""
-        lines = [path / "cmdline" for path in Path("/proc").glob("[0-9]*")]
-        return sum(bytes(self.notes) in _read(line).split(b"\0") for line in lines)
+        lines = [command_line(entry.name) for entry in Path("/proc").glob("[0-9]*")]
+        return sum(bytes(self.notes) in line.split(b"\0") for line in lines)
 
     def gone(self) -> bool:
         """Wait until no process of the agent is left."""
@@ -99,13 +100,6 @@ class Asking:
         while not state.get("asks") and not state.get("outcome"):
             state = self.send("GET", f"/v1/logins/{state['login_id']}?wait_s=20").json()
         return state
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError:  # it has ended
-        return b""
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from codesdk.contract.codec import decode
 from codesdk.contract.errors import InvalidRequest, TaskFailure
 from codesdk.contract.events import Event
 from codesdk.policy.rules import Rule, RulePolicy
+from codesdk.testing.processes import command_line
 from codesdk.tools import builtin_registry, wire_name
 
 SLEEP = f"600.{os.getpid():07d}"
@@ -331,11 +332,4 @@ async def _is_written(fifo: Path) -> None:
 def _sleeping() -> list[str]:
     """Return the processes that are the command or a part of it."""
     processes = [entry for entry in Path("/proc").iterdir() if entry.name.isdigit()]
-    return [entry.name for entry in processes if SLEEP.encode() in _command(entry)]
-
-
-def _command(process: Path) -> bytes:
-    try:
-        return (process / "cmdline").read_bytes()
-    except (FileNotFoundError, ProcessLookupError):
-        return b""
+    return [entry.name for entry in processes if SLEEP.encode() in command_line(entry.name)]

@@ -27,11 +27,16 @@ def children() -> dict[int, str]:
     return found
 
 
-def _is_guard(pid: int) -> bool:
+def command_line(pid: int | str) -> bytes:
+    """Return what a process was started as; nothing if it has ended."""
     try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().endswith(f"\0{GUARD_NAME}\0".encode())
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
-        return False
+        return b""
+
+
+def _is_guard(pid: int) -> bool:
+    return command_line(pid).endswith(f"\0{GUARD_NAME}\0".encode())
 
 
 def kill(pid: int) -> None:

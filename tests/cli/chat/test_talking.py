@@ -258,8 +258,8 @@ def test_sixty_columns_and_a_resize_leave_one_prompt_and_no_line_that_is_too_wid
         assert shown.count(" left · ") == 1
         assert shown.count("▌ ● workspace.edit  hello.txt\n") == 1
         terminal.press("y")
-        shown = terminal.wait("✓ completed")
-        assert sum(line == PROMPT for line in shown.split("\n")) == 1
+        shown = terminal.wait(lambda text: "✓ completed" in text and PROMPT in text.split("\n"))
+        assert shown.split("\n").count(PROMPT) == 1
     assert (shell.workspace / "hello.txt").read_text() == "Hello, world\n"
 
 

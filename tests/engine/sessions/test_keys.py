@@ -149,6 +149,24 @@ def test_a_key_is_kept_when_there_was_nothing_left_to_do(what: str):
         assert r.refused(ask("more than enough"), Conflict) == "CONFLICT"
 
 
+def test_a_close_that_a_crash_cut_short_is_carried_out_when_it_is_repeated():
+    with rig() as r:
+        session = r.open()
+        r.start(session)
+        r.do(session.close("enough", idempotency_key="k"))
+        r.settle()
+        assert (len(r.all(session, ev.TaskStopRequested)), r.all(session, ev.SessionClosed)) == (1, [])
+        r.crash()
+        session = r.handle(session)
+        r.start(session, "Go on")
+        closing = r.do(session.close("enough", idempotency_key="k"))
+        r.settle()
+        r.emit(done())
+        assert closing.result() is None
+        assert [stop.reason for stop in r.all(session, ev.TaskStopRequested)] == ["enough", "enough"]
+        assert [close.reason for close in r.all(session, ev.SessionClosed)] == ["enough"]
+
+
 def test_a_key_is_not_kept_when_the_call_failed():
     with rig() as r:
         session = r.open()

@@ -22,6 +22,7 @@ from codesdk.contract.ports import ToolInvocation, ToolRun
 from codesdk.contract.tools import SandboxSummary, Subjects
 from codesdk.contract.workspace import Workspace
 from codesdk.processes import GUARD_NAME, own_guard
+from codesdk.testing.processes import command_line
 from codesdk.tools import builtin_registry
 from codesdk.tools.mcp.host import McpHost, bearer
 from codesdk.tools.mcp_client.attached import AttachedTools
@@ -346,7 +347,7 @@ def children(what: str = OUTSIDE) -> list[int]:
     """Return the processes of this one that run an outside server, or something else."""
     mine = Path(f"/proc/{os.getpid()}/task").glob("*/children")
     pids = [int(pid) for file in mine for pid in file.read_text().split()]
-    lines = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in pids}
+    lines = {pid: command_line(pid) for pid in pids}
     return [pid for pid, line in lines.items() if what.encode() in line and GUARD_NAME.encode() not in line]
 
 
