@@ -9,7 +9,7 @@ from bench.rig import FRAME_BYTES
 from codesdk.store.sqlite.checkpoint import MERGE_PAGES
 from codesdk.store.sqlite.connection import connect_writer
 
-_INSERT = "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)"
+_INSERT = "INSERT INTO events VALUES (?, ?, ?, ?, ?)"
 _BATCH = 500
 
 
@@ -39,7 +39,7 @@ def _with_database(work: Callable[[sqlite3.Connection], float]) -> float:
 
 def _bulk(db: sqlite3.Connection, sessions: int, events: int, synchronous: str) -> float:
     frame = bytes(FRAME_BYTES)
-    rows = [(n, n % sessions, n // sessions, 1, 0, frame) for n in range(1, events + 1)]
+    rows = [(n, n % sessions, n // sessions, 0, frame) for n in range(1, events + 1)]
     db.execute(f"PRAGMA synchronous = {synchronous}")
     started = time.perf_counter()
     for at in range(0, events, _BATCH):
@@ -55,6 +55,6 @@ def _commits(db: sqlite3.Connection, events: int, synchronous: str) -> float:
     started = time.perf_counter()
     for n in range(1, events + 1):
         db.execute("BEGIN IMMEDIATE")
-        db.execute(_INSERT, (n, 1, n, 1, 0, frame))
+        db.execute(_INSERT, (n, 1, n, 0, frame))
         db.execute("COMMIT")
     return events / (time.perf_counter() - started)

@@ -172,6 +172,28 @@ async def test_a_response_in_the_background_is_refused_because_nobody_would_see_
     assert "background" in error_text("responses", answer.content)
 
 
+@pytest.mark.parametrize(
+    ("wire", "field", "value"),
+    [
+        ("responses", "previous_response_id", "resp_of_somebody"),
+        ("responses", "conversation", {"id": "conv_of_somebody"}),
+        ("responses", "prompt", {"id": "pmpt_with_tools"}),
+        ("gemini", "cachedContent", "cachedContents/of-somebody"),
+        ("gemini", "cached_content", "cachedContents/of-somebody"),
+    ],
+)
+async def test_what_is_stored_at_the_provider_under_the_key_is_nobodys_to_use(
+    wire: Wire, field: str, value: Any
+) -> None:
+    async with peer(say(b"{}")) as provider, Gateway() as gateway:
+        upstream = provider.upstream(KEY)
+        answer = await post(gateway.admit(upstream), wire, **{field: value})
+        await upstream.close()
+    assert provider.asked == []
+    assert answer.status_code == 400
+    assert "nothing stored at the provider" in error_text(wire, answer.content)
+
+
 # --- query and headers --------------------------------------------------------------------------------------
 
 

@@ -462,10 +462,6 @@ def test_a_request_that_no_provider_would_take_names_its_field(change: dict[str,
         _ask(**change)
 
 
-def test_input_may_be_missing_where_the_provider_keeps_the_conversation():
-    assert _ask(input=None, previous_response_id="resp_1").messages == []
-
-
 @pytest.mark.parametrize(
     ("method", "path"),
     [

@@ -73,6 +73,17 @@ def string_at(value: object, place: str) -> str:
     return value
 
 
+def refuse_stored(value: object, place: str) -> None:
+    """Raise `ValueError` for a reference to a conversation, a prompt or a cache that the provider keeps.
+
+    It may be another user's of the same key, bring tools of its own, and would not be in the log.
+    """
+    if value is not None:
+        raise ValueError(
+            f"{place}: this gateway passes on what a request says, nothing stored at the provider"
+        )
+
+
 def arguments_of(value: Any) -> str:
     """Return the input of a call as models write it."""
     return msgspec.json.encode(value).decode()

@@ -23,7 +23,7 @@ from codesdk.gateway.wires.exchange import (
     FaultKind,
     Route,
 )
-from codesdk.gateway.wires.fields import list_at, mapping, object_at, string, string_at
+from codesdk.gateway.wires.fields import list_at, mapping, object_at, refuse_stored, string, string_at
 from codesdk.gateway.wires.gemini_answer import GeminiDecoder, GeminiEncoder, encode_answer
 
 CONTEXT_LIMIT = 1_048_576
@@ -77,6 +77,8 @@ def _parse(route: Route, body: dict[str, Any]) -> Ask:
     wrapped = _field(body, "generateContentRequest")
     if route.kind == "count_tokens" and wrapped is not None:
         asked, place = object_at(wrapped, "generateContentRequest"), "/generateContentRequest"
+    for name in ("cachedContent", "cached_content"):
+        refuse_stored(asked.get(name), name)
     return Ask(
         wire="gemini",
         kind=route.kind,

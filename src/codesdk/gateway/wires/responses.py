@@ -19,7 +19,16 @@ from codesdk.gateway.wires.exchange import (
     Codec,
     Route,
 )
-from codesdk.gateway.wires.fields import input_of, items, list_at, mapping, object_at, string, string_at
+from codesdk.gateway.wires.fields import (
+    input_of,
+    items,
+    list_at,
+    mapping,
+    object_at,
+    refuse_stored,
+    string,
+    string_at,
+)
 from codesdk.gateway.wires.openai_terms import is_streamed, write_error
 from codesdk.gateway.wires.responses_seen import ResponsesDecoder
 from codesdk.gateway.wires.responses_stream import ResponsesEncoder, encode_response
@@ -38,6 +47,7 @@ _ROLES: dict[str, Role] = {
     "user": "user",
     "assistant": "assistant",
 }
+_STORED = ("previous_response_id", "conversation", "prompt")
 _TEXTS = ("input_text", "output_text", "text")
 _TOO_LONG = "Your input exceeds the context window of this model. Please adjust your input and try again."
 
@@ -70,6 +80,8 @@ def _parse(route: Route, body: dict[str, Any]) -> Ask:
     is_count = route.kind == "count_tokens"
     if body.get("background"):  # it goes on after its answer, where nobody sees what it costs
         raise ValueError("background: this gateway passes on only requests that are answered at once")
+    for name in _STORED:
+        refuse_stored(body.get(name), name)
     stream = is_streamed(body)
     model: object = body.get("model")
     return Ask(
@@ -95,9 +107,7 @@ def _input(body: dict[str, Any], is_count: bool) -> list[AskMessage]:
     value: object = body.get("input")
     if isinstance(value, str):
         return [AskMessage("user", [AskText(value)], "/input")]
-    # With one of these the provider has the conversation already, so a request may come without input.
-    elsewhere = ("previous_response_id", "conversation", "prompt")
-    if value is None and (is_count or any(body.get(key) for key in elsewhere)):
+    if value is None and is_count:
         return []
     return [_item(object_at(item, f"input[{n}]"), n) for n, item in enumerate(list_at(value, "input"))]
 

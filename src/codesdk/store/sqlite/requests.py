@@ -75,14 +75,6 @@ class Outcome(msgspec.Struct, frozen=True):
     error: CodeSDKError | None = None
 
 
-def note_birth(request: Request, unborn: set[str]) -> None:
-    """Keep track of sessions whose creation waits for its first append."""
-    if isinstance(request, Append):
-        unborn.discard(request.session_id)
-    elif isinstance(request, Call) and request.creates is not None:
-        unborn.add(request.creates)
-
-
 def units(batch: list[Request]) -> list[list[Request]]:
     """Return the requests one by one, but a session's creation with its first append: no row without events."""
     found: list[list[Request]] = []

@@ -21,7 +21,6 @@ _TABLES: Migration = (
         cursor INTEGER PRIMARY KEY,
         session INTEGER NOT NULL,
         seq INTEGER NOT NULL,
-        delta INTEGER NOT NULL,
         crc INTEGER NOT NULL,
         frame BLOB NOT NULL
     )""",
@@ -124,7 +123,7 @@ _JOBS: Migration = (
 
 MIGRATIONS: Sequence[Migration] = (_TABLES, _JOBS)
 """The step from version n to n + 1, at index n."""
-UNRELEASED = 4
+UNRELEASED = 6
 """The last version from before the first release. Files that old are refused, and numbers go on from there."""
 
 

@@ -11,7 +11,6 @@ from zlib import crc32
 
 import msgspec
 
-from codesdk.contract.codec import DELTAS
 from codesdk.contract.records import ArtifactRow, Changes, KeyRow, SessionRow
 from codesdk.store import refusals
 from codesdk.store.rows import PackedChanges, is_pending, pack, pack_changes
@@ -19,7 +18,7 @@ from codesdk.store.rows import PackedChanges, is_pending, pack, pack_changes
 _KNOWN_SESSIONS = 50_000
 _PURGE_ROWS = 2_000
 
-_EVENT = "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)"
+_EVENT = "INSERT INTO events VALUES (?, ?, ?, ?, ?)"
 _SESSION = "UPDATE sessions SET principal = ?, status = ?, pending = ?, row = ? WHERE key = ?"
 _SNAPSHOT = "INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?)"
 _MESSAGE = "INSERT OR REPLACE INTO messages VALUES (?, ?, ?)"
@@ -49,7 +48,7 @@ class _Known(msgspec.Struct):
 class _Pending(msgspec.Struct):
     """Rows that wait for `flush`. Of a session and its snapshot only the last counts."""
 
-    events: list[tuple[int, int, int, int, int, bytes]] = []
+    events: list[tuple[int, int, int, int, bytes]] = []
     sessions: dict[int, tuple[Any, ...]] = {}
     snapshots: dict[int, tuple[int, int, bytes]] = {}
     tasks: list[tuple[Any, ...]] = []
@@ -104,8 +103,7 @@ class Tables:
             cursor += 1
             seq += 1
             size += len(frame)
-            # An int, because SQLite's module looks for an adapter for every bool.
-            take((cursor, key, seq, +frame.startswith(DELTAS), crc32(frame), frame))
+            take((cursor, key, seq, crc32(frame), frame))
         self._cursor, known.head, self._size = cursor, seq, size
         if packed is not None:
             self._change(known, packed)

@@ -32,7 +32,6 @@ from codesdk.store.sqlite.requests import (
     Outcome,
     Request,
     Vacuum,
-    note_birth,
     units,
 )
 from codesdk.store.sqlite.tables import Tables
@@ -125,7 +124,8 @@ class Writer:
         """Take what waits, up to a number of frames. Block only if there is nothing else to do."""
         batch: list[Request] = []
         frames = 0
-        unborn: set[str] = set()  # created in this batch, and the first events are not in it yet
+        unborn: set[str] = set()
+        """Sessions that are created in this batch, and whose first events are not in it yet."""
         block = not self._waiting and not self._graves and not self._vacuums
         while frames < _BATCH_FRAMES or unborn:
             if not self._waiting:
@@ -136,10 +136,16 @@ class Writer:
                 block = False
             request = self._waiting.popleft()
             batch.append(request)
-            frames += len(request.frames) if isinstance(request, Append) else 1
-            note_birth(request, unborn)
+            if isinstance(request, Append):  # first: it is nearly always one
+                frames += len(request.frames)
+                if unborn:
+                    unborn.discard(request.session_id)
+                continue
+            frames += 1
             if isinstance(request, Close):
                 break
+            if isinstance(request, Call) and request.creates is not None:
+                unborn.add(request.creates)
         return batch
 
     def _process(self, batch: list[Request]) -> list[Outcome]:
