@@ -50,7 +50,7 @@ class Journal:
         self.state = state
         self.stamper = stamper
         self.choke_point = choke_point or ChokePoint()
-        self.changes = Changes()
+        self._changes: Changes | None = None  # none most of the time, and there may be thousands of sessions
         self._sink = sink
         self._info: RuntimeInfo | None = None
         self._model: str | None = None
@@ -60,6 +60,17 @@ class Journal:
         self._traced: Sender | None = None
         self._name = state.runtime_name
         self._user = None if state.principal == LOCAL else state.principal
+
+    @property
+    def changes(self) -> Changes:
+        """The row changes that come with the next events."""
+        if self._changes is None:
+            self._changes = Changes()
+        return self._changes
+
+    @changes.setter
+    def changes(self, changes: Changes) -> None:
+        self._changes = changes
 
     def identify(self, model: str | None, runtime_session_id: str | None) -> None:
         """Stamp later events with the runtime's own session id and model, where given."""
@@ -118,7 +129,8 @@ class Journal:
         )
         event, frame = self.choke_point.encode(event)
         self._sink(event, frame)  # first: what the sink refuses must not be folded either
-        fold(state, event, self.changes)
+        changes = self._changes
+        fold(state, event, self.changes if changes is None else changes)
         return event
 
     def _keep_order(self, time: str) -> str:
@@ -132,9 +144,9 @@ class Journal:
 
     def take_changes(self) -> Changes | None:
         """Return the row changes since the last call, None if there are none."""
-        if not self.changes:
+        if not self._changes:
             return None
-        changes, self.changes = self.changes, Changes()
+        changes, self._changes = self._changes, None
         return changes
 
     def _sender_of(self, payload: Any, task_id: str | None) -> Sender | None:
