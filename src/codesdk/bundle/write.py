@@ -5,7 +5,6 @@ Undo data is never included.
 """
 
 import asyncio
-import dataclasses
 import tempfile
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
@@ -39,12 +38,11 @@ _TOOLS_SHARE = 0.25
 _AUDIT_SHARE = 0.1
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Origin:
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
     """Where a bundle comes from: what is stored, and what is known about the process that serves it."""
 
     archive: Archive
-    redactor: Redactor = dataclasses.field(default_factory=Redactor)
+    redactor: Redactor = msgspec.field(default_factory=Redactor)
     """Knows the secrets that must not be in it; whatever looks like a key is redacted in any case."""
     data_dir: Path | None = None
     running: bool = False

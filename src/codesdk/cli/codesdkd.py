@@ -1,6 +1,7 @@
 """The entry point of `codesdkd`: options → a daemon that runs until it is told to stop."""
 
 import asyncio
+import gc
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -141,6 +142,7 @@ async def _watch_parent(named: int) -> None:
 
 def main() -> None:
     """Run the daemon and exit with the code that `codesdk` would."""
+    gc.disable()  # until it serves: what is made before that stays
     try:
         codesdkd.main(prog_name="codesdkd", standalone_mode=False)
     except click.ClickException as error:

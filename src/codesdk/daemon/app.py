@@ -4,7 +4,6 @@ Checked in this order: host and origin, the route, the caller, its rate, its sco
 request that is not let in has no effect and learns nothing.
 """
 
-import dataclasses
 import errno
 import functools
 import logging
@@ -289,8 +288,7 @@ class App:
             raise InvalidRequest(f"Invalid request body: {error}.") from None
 
 
-@dataclasses.dataclass
-class RequestRecord:
+class RequestRecord(msgspec.Struct):
     """What the audit records of a request, once it is answered."""
 
     method: str

@@ -74,6 +74,7 @@ async def serve(
             async with serving(app, listener, connection_limits(settings)) as url:
                 told = _signals()  # before anybody knows where we are: a signal must not be missed
                 gc.freeze()  # what is there now stays: full collections need not walk it, and pause everybody less
+                gc.enable()
                 announce(data_dir, url=url, token=guard.local_token)
                 _say_where(url)
                 await _run(sdk, app, settings, told)

@@ -4,7 +4,6 @@ The table of operations is the router, the OpenAPI document and the list that te
 `Call` and returns a struct, nothing, or an ASGI response of its own.
 """
 
-import dataclasses
 from collections.abc import Awaitable, Callable
 from typing import Any, Literal, get_type_hints
 
@@ -27,8 +26,7 @@ class NoQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An operation without parameters in the query."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Operation:
+class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """One row of the table."""
 
     name: str
@@ -55,8 +53,7 @@ class Operation:
         return ((self.action or self.run).__doc__ or "").partition("\n")[0].rstrip(".")
 
 
-@dataclasses.dataclass(kw_only=True)
-class Call:
+class Call(msgspec.Struct, kw_only=True):
     """A request that was let in and understood."""
 
     operation: Operation
