@@ -18,6 +18,7 @@ from codesdk import CodeSDK, Session, Task
 from codesdk.contract.errors import CodeSDKError
 from codesdk.engine.checks.verify import verify_session
 from codesdk.script import parse_object
+from codesdk.testing.processes import children
 
 AT_ONCE = 4
 ENDINGS = ("used", "stopped", "closed")
@@ -42,10 +43,6 @@ def scratch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def names_in(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
-
-
-def below() -> set[int]:
-    return {child.pid for child in psutil.Process().children(recursive=True)}
 
 
 async def live(sdk: CodeSDK, folder: Path, runtime: str, ending: str) -> Session:
@@ -91,7 +88,7 @@ async def kill_one(sdk: CodeSDK, session: Session) -> None:
 
 @pytest.mark.parametrize("runtime", TRIED)
 async def test_no_process_socket_file_or_port_is_left(tmp_path: Path, runtime: str, scratch: Path):
-    chance, before = random.Random(7), below()
+    chance, before = random.Random(7), children()
     endings = [*ENDINGS, *["killed"] * COUNTS.program_deaths]
     chance.shuffle(endings)
     async with CodeSDK.open(tmp_path / "data", providers={}) as sdk:
@@ -101,6 +98,6 @@ async def test_no_process_socket_file_or_port_is_left(tmp_path: Path, runtime: s
             for session in sessions:
                 assert await verify_session(sdk.archive.log, sdk.archive.blobs, session.id) == []
                 await session.close()
-    assert below() == before
+    assert children() == before
     assert names_in(scratch) == []
     assert [c for c in psutil.Process().net_connections() if c.status == psutil.CONN_LISTEN] == []
