@@ -143,7 +143,7 @@ def test_another_version_is_refused_until_it_is_certified_and_again_when_a_file_
     )
     code, printed = codesdk("runtimes", "doctor", "codex")
     assert f"✗ program    untested: {newer} is version 9.163.0" in printed
-    assert "→ codesdk runtimes certify codex, or codesdk runtimes install codex" in printed
+    assert "→ Run: codesdk runtimes certify codex, or codesdk runtimes install codex." in printed
 
     assert f"untested: {newer} is version 9.163.0" in codesdk("runtimes", "list", "codex")[1]
 

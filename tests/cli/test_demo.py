@@ -37,7 +37,9 @@ def test_without_the_libraries_of_minicode_the_demo_plays_its_script_and_says_so
     ran = shell.codesdk("demo", "--clean", TMPDIR=str(tmp_path), PYTHONPATH=str(hiding))
     assert (ran.code, ran.err) == (0, "")
     assert ran.out.startswith("Without minicode, ")
-    assert "pydantic_ai is not installed. pip install 'codesdk[minicode]'\n> Fix the greeting" in ran.out
+    assert (
+        "pydantic_ai is not installed. Run: pip install 'codesdk[minicode]'.\n> Fix the greeting" in ran.out
+    )
     assert "Demo · scripted · yolo · " in ran.out
     assert "✓ completed · 1 call denied · 2,700 tokens in, 220 out · $0.0115" in ran.out
     assert "✓ replayed: bit for bit the same" in ran.out

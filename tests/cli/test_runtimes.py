@@ -157,7 +157,7 @@ def test_a_missing_program_and_missing_namespaces_are_told_apart(
         "check": "program",
         "state": "failed",
         "found": "It is not there.",
-        "to_do": "codesdk runtimes install codex",
+        "to_do": "Run: codesdk runtimes install codex.",
     }
     assert [(f["check"], f["state"]) for f in findings[1:]] == [
         ("login", "ok"),

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import tempfile
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -232,7 +233,7 @@ class _Typed:
     """A channel on which an editor says the next line when what it asked for is answered, or waits for it."""
 
     def __init__(self, lines: list[bytes]) -> None:
-        self.lines = lines
+        self.lines = deque(lines)
         self.agent: Any = None
 
     async def receive(self) -> bytes | None:
@@ -241,7 +242,7 @@ class _Typed:
             if peer._waiting or not (peer._running or peer._told):
                 break
             await asyncio.sleep(0)
-        return self.lines.pop(0) if self.lines else None
+        return self.lines.popleft() if self.lines else None
 
     async def send(self, message: bytes) -> None:
         json.loads(message)
@@ -263,7 +264,7 @@ async def editor_heard() -> Room:
             channel = _Typed(_lines(begun).splitlines() + said.split(b"\n"))
             channel.agent = EditorAgent(channel, local(sdk), Offer(runtimes=("scripted",)))
             await channel.agent.run()
-            assert channel.lines == []
+            assert not channel.lines
 
         yield run
 

@@ -1,5 +1,6 @@
 """What minicode loads, and when: the library of the providers with the first model, and not before."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ from codesdk.contract.capabilities import Isolation
 from codesdk.contract.errors import CodeSDKError
 from codesdk.contract.models import ModelAccess, Wire
 from codesdk.contract.runtime import RuntimeEnv
-from codesdk.minicode.models import PROVIDERS, ModelSettings, open_model, settings as settings_module
+from codesdk.minicode.models import PROVIDERS, ModelSettings, settings as settings_module
 from codesdk.minicode.types import ProviderId
 from codesdk.runtimes import create_runtime
 
@@ -79,7 +80,7 @@ async def test_availability_says_which_library_is_missing_what_for_and_what_inst
     runtime = create_runtime("minicode")
     nobody = await runtime.check_available(env(tmp_path))
     assert nobody == Availability(
-        ok=False, problem=next(iter(missing.values())), to_do="pip install 'codesdk[minicode]'"
+        ok=False, problem=next(iter(missing.values())), to_do="Run: pip install 'codesdk[minicode]'."
     )
     for provider, family in PROVIDERS.items():
         found = await runtime.check_available(env(tmp_path, family.wire))
@@ -89,21 +90,33 @@ async def test_availability_says_which_library_is_missing_what_for_and_what_inst
 
 
 @pytest.mark.slow
-async def test_a_model_whose_library_is_missing_is_refused_and_all_others_are_not(
-    missing: dict[ProviderId, str],
-):
-    for provider in PROVIDERS:
-        settings = ModelSettings(provider=provider, model="m", key="k", base_url="http://127.0.0.1:9")
-        if provider not in missing:
-            await (await open_model(settings, _read)).aclose()
+@pytest.mark.parametrize("name", MISSING)
+def test_a_model_whose_library_is_missing_is_refused_and_all_others_are_not(name: str):
+    """In a process of its own: a library that is loaded cannot be taken away without a trace."""
+    code = (
+        "import asyncio, json, sys\n"
+        f"sys.modules[{name!r}] = None\n"
+        "from codesdk import CodeSDKError\n"
+        "from codesdk.minicode.models import PROVIDERS, ModelSettings, open_model\n"
+        "async def told(provider):\n"
+        "    settings = ModelSettings(provider=provider, model='m', key='k', base_url='http://127.0.0.1:9')\n"
+        "    try:\n"
+        "        await (await open_model(settings, None)).aclose()\n"
+        "    except CodeSDKError as error:\n"
+        "        return [error.code, error.message]\n"
+        "async def main():\n"
+        "    return {provider: await told(provider) for provider in PROVIDERS}\n"
+        "print(json.dumps(asyncio.run(main())))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    for provider, told in json.loads(ran.stdout).items():
+        if provider not in MISSING[name]:
+            assert told is None
             continue
-        with pytest.raises(CodeSDKError) as caught:
-            await open_model(settings, _read)
-        assert caught.value.code == "RUNTIME_UNAVAILABLE"
-        assert caught.value.message.startswith(f"minicode cannot ask {provider}: ")
-        assert caught.value.message.endswith(
-            " is not installed. Install it with: pip install 'codesdk[minicode]'"
-        )
+        code, message = told
+        assert code == "RUNTIME_UNAVAILABLE"
+        assert message.startswith(f"minicode cannot ask {provider}: ")
+        assert message.endswith(" is not installed. Install it with: pip install 'codesdk[minicode]'")
 
 
 def env(home: Path, *wires: Wire) -> RuntimeEnv:

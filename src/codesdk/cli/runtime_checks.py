@@ -135,7 +135,7 @@ async def _isolation() -> Finding:
         check="isolation",
         state="note",
         found="no process namespaces here: what a killed CodeSDK leaves running is ended at its next start",
-        to_do="install bubblewrap, and allow it to make namespaces",
+        to_do="Install bubblewrap, and allow it to make namespaces.",
     )
 
 
@@ -160,7 +160,7 @@ async def _gateway() -> Finding:
         check="gateway",
         state="failed",
         found=f"programs on this machine cannot reach the gateway on 127.0.0.1{problem}",
-        to_do="allow connections on the loopback interface",
+        to_do="Allow connections on the loopback interface.",
     )
 
 

@@ -58,7 +58,7 @@ class Availability(Record, frozen=True, kw_only=True):
     problem: str | None = None
     """Why not, as a sentence; None if `ok`."""
     to_do: str | None = None
-    """What to do about it."""
+    """What to do about it, as a sentence."""
 
 
 class AuthStatus(Record, frozen=True, kw_only=True):

@@ -2,6 +2,7 @@
 
 import asyncio
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from tests.engine.acting import create_session
@@ -12,6 +13,8 @@ from codesdk.contract import events as ev
 from codesdk.contract.actions import EquipSession
 from codesdk.contract.messages import user
 from codesdk.contract.settings import SessionConfig
+from codesdk.engine.log.recorder import Recorder
+from codesdk.engine.sessions import queue
 from codesdk.engine.sessions.actions import _said
 from codesdk.store.memory import MemoryLog
 from codesdk.testing.fakes import delta, done
@@ -165,6 +168,31 @@ def test_a_close_that_a_crash_cut_short_is_carried_out_when_it_is_repeated():
         assert closing.result() is None
         assert [stop.reason for stop in r.all(session, ev.TaskStopRequested)] == ["enough", "enough"]
         assert [close.reason for close in r.all(session, ev.SessionClosed)] == ["enough"]
+
+
+@pytest.mark.parametrize("place", ["the task", "its key", "the batch"])
+def test_a_request_that_fails_half_way_leaves_nothing_that_its_repetition_would_double(
+    place: str, monkeypatch: pytest.MonkeyPatch
+):
+    """There may be no memory left after the event was written and before its key was."""
+    with rig() as r:
+        session = r.open()
+        whole = {
+            "the task": (queue, "TaskRun"),
+            "its key": (Recorder, "_answered"),
+            "the batch": (Recorder, "_snapshot"),
+        }
+        with monkeypatch.context() as scarce:
+            scarce.setattr(*whole[place], Mock(side_effect=MemoryError))
+            with pytest.raises(StorageFailure if place == "the batch" else MemoryError):
+                r.get(session.start("Go", idempotency_key="k"))
+        assert [event.type for event in r.events(session.id)] == ["session.created"]
+        session = r.handle(session)
+        task = r.start(session, "Go", idempotency_key="k")
+        assert r.start(session, "Go", idempotency_key="k").id == task.id
+        r.emit(done())
+        assert (len(r.all(session, ev.TaskStarted)), r.all(session, ev.TaskQueued)) == (1, [])
+        assert r.engine._registry.slots.running == 0
 
 
 def test_a_key_is_not_kept_when_the_call_failed():

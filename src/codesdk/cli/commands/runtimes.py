@@ -259,7 +259,6 @@ def _words(found: RuntimeAuth) -> str:
     version = f"{' '.join(words)} · " if program.ok and program.version else ""
     if found.ready:
         return f"{version}{found.auth.account_label or 'ready'}"
-    install = f"Run: {program.to_do}." if program.to_do else None  # a command; of a login it is a sentence
-    missing = [(program.problem, install), (found.auth.problem, found.auth.to_do)]
+    missing = [(program.problem, program.to_do), (found.auth.problem, found.auth.to_do)]
     said = " ".join(word for pair in missing if pair[0] for word in pair if word)
     return f"{version}{said or 'not ready'}"

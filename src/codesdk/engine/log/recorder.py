@@ -115,6 +115,14 @@ class Recorder:
             )
         await self.settle()
 
+    def abandon(self, error: BaseException) -> None:
+        """Store nothing more, if something waits to be: who wrote it failed half-way, for want of memory, say.
+
+        The events would be there without what belongs to them, such as the key of the request that is made again.
+        """
+        if self._items and self.broken is None:
+            self._break(error)
+
     async def settle(self) -> None:
         """Wait until everything written so far is committed. Raise if that fails."""
         if self.broken is not None:
@@ -147,12 +155,17 @@ class Recorder:
         self._scheduled = False
         if not self._items or self.broken is not None:
             return
+        try:
+            self._send()
+        except Exception as error:  # noqa: BLE001 - out of memory, say: those who wait must be told
+            self._break(error)
+
+    def _send(self) -> None:
         items, self._items = self._items, []
         durable, self._durable = self._durable, False
         changes = self.journal.changes
         # Taken with the batch: it then covers exactly the events up to the end of it.
         changes.snapshot = self._snapshot(changes.session is not None)
-        self._flying = items
         future = asyncio.ensure_future(
             self._log.append(
                 self.state.session_id,
@@ -163,6 +176,7 @@ class Recorder:
                 changes=self.journal.take_changes(),
             )
         )
+        self._flying = items
         future.add_done_callback(self._landed)
 
     def _snapshot(self, row_changed: bool) -> bytes | None:
@@ -180,6 +194,8 @@ class Recorder:
     def _landed(self, future: asyncio.Future[None]) -> None:
         items, self._flying = self._flying, []
         error = asyncio.CancelledError() if future.cancelled() else future.exception()
+        if self.broken is not None:
+            return  # abandoned meanwhile: who reads on finds them in the log
         if error is not None:
             self._break(error)
             return

@@ -12,7 +12,7 @@ import msgspec
 
 from codesdk.contract import actions as act
 from codesdk.contract.actions import Action, Caller, Equipment, messages_of
-from codesdk.contract.errors import Busy, Conflict, Forbidden, InvalidRequest
+from codesdk.contract.errors import Busy, CodeSDKError, Conflict, Forbidden, InvalidRequest
 from codesdk.contract.events import SessionCreated
 from codesdk.contract.ids import is_task_id
 from codesdk.contract.jobs import JobRow, canceled, retried
@@ -110,17 +110,30 @@ class SessionActions:
         action = checked(action)
         self._registry.learn_keys()
         if key is None:  # most actions have none, and need nothing that keys need
-            return await _act(handler, action, caller, None)
+            return await self._act(handler, action, caller, None)
         answer = await self.keys.once(
             caller.principal,
             str(kind.__struct_config__.tag),
             key,
             _said(action),
-            lambda row: _act(handler, action, caller, row),
+            lambda row: self._act(handler, action, caller, row),
             passing=not kind.lasts,
         )
         # What was stored under a key comes back as plain data.
         return msgspec.convert(answer, type=kind.result_type()) if isinstance(answer, dict) else answer
+
+    async def _act(self, handler: Handler, action: Action[Any], caller: Caller, key: KeyRow | None) -> Any:
+        try:
+            # Here and not in `execute`: under a key, the handler runs in an asyncio task of its own.
+            with acting_for(caller):
+                return await handler(action, caller, key)
+        except CodeSDKError:
+            raise
+        except Exception as error:
+            live = self._registry.get(getattr(action, "session_id", ""))
+            if live is not None:
+                live.recorder.abandon(error)
+            raise
 
     async def execute_alone(self, action: act.ResumeSession, caller: Caller) -> TaskRow:
         """Resume a session for the engine itself."""
@@ -424,12 +437,6 @@ class SessionActions:
     def _refuse_if_closing(self) -> None:
         if self.closing:
             raise Busy("CodeSDK is shutting down.", code="OVERLOADED")
-
-
-async def _act(handler: Handler, action: Action[Any], caller: Caller, key: KeyRow | None) -> Any:
-    # Here and not in `execute`: under a key, the handler runs in an asyncio task of its own.
-    with acting_for(caller):
-        return await handler(action, caller, key)
 
 
 def _said(action: Action[Any]) -> Any:

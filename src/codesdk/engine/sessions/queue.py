@@ -97,27 +97,29 @@ class TaskQueue:
         `resumed` with it, the log says how, once its runtime has begun.
         """
         scope = self._scope
+        runtime_name = scope.state.runtime_name
         try:
             runtime = self._resources.runtime
             # Asked here, because it may fail and nothing is written yet.
             able = self._resources.capabilities()
-        except CodeSDKError:
-            self._slots.give_back(scope.state.runtime_name)
+            lifecycle.start(
+                scope.journal,
+                task_id,
+                messages,
+                scope.settings.runtime_config,
+                resumes=resumes,
+                summarizes_before=summary.first if summary is not None else None,
+                output_schema=output_schema,
+                output_way=None if output_schema is None else way_for(output_schema, able),
+            )
+            self.idling.keep()
+            resumed, self._resumed = resumed or self._resumed, False
+            run = TaskRun(scope, runtime, self._handover, self.writes, self._resources, summary, resumed)
+            self._driver = asyncio.create_task(self._drive(run))
+        except BaseException:
+            self._slots.give_back(runtime_name)
             raise
-        lifecycle.start(
-            scope.journal,
-            task_id,
-            messages,
-            scope.settings.runtime_config,
-            resumes=resumes,
-            summarizes_before=summary.first if summary is not None else None,
-            output_schema=output_schema,
-            output_way=None if output_schema is None else way_for(output_schema, able),
-        )
-        self.idling.keep()
-        resumed, self._resumed = resumed or self._resumed, False
-        self.run = TaskRun(scope, runtime, self._handover, self.writes, self._resources, summary, resumed)
-        self._driver = asyncio.create_task(self._drive(self.run))
+        self.run = run
 
     def give_up(self, cause: ErrorInfo, excess: Standing | None) -> None:
         """End the running task, if any, for a reason that the engine knows."""

@@ -63,7 +63,7 @@ class MinicodeRuntime:
         problem = what_is_missing(asked or PROVIDERS)
         if problem is None:
             return Availability(ok=True)
-        return Availability(ok=False, problem=problem, to_do=INSTALL)
+        return Availability(ok=False, problem=problem, to_do=f"Run: {INSTALL}.")
 
     async def auth_status(self, env: RuntimeEnv) -> AuthStatus:
         """Return whether a model would answer, in any of the four formats."""

@@ -265,7 +265,7 @@ def _given_availability(command: Sequence[str]) -> Availability:
     try:
         program = given_program(command)
     except TaskFailure as error:
-        return Availability(ok=False, problem=error.message, to_do="install the agent, or probe it again")
+        return Availability(ok=False, problem=error.message, to_do="Install the agent, or probe it again.")
     return Availability(ok=True, program=program.path, state=program.state)
 
 

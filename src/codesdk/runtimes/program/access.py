@@ -23,7 +23,7 @@ async def availability(entry: RuntimeEntry, finding: Awaitable[Program], env: Ru
     except TaskFailure as error:
         # The advice in the message is replaced by our own command, which picks the tested version.
         problem = error.message.partition(" Install it with: ")[0]
-        return Availability(ok=False, problem=problem, to_do=install)
+        return Availability(ok=False, problem=problem, to_do=f"Run: {install}.")
     refused = program.state == "untested" and not env.allow_untested
     return Availability(
         ok=not refused,
@@ -31,7 +31,7 @@ async def availability(entry: RuntimeEntry, finding: Awaitable[Program], env: Ru
         version=program.version,
         state=program.state,
         problem=f"untested: {program.doubt}" if refused else None,
-        to_do=f"{certify_command(entry)}, or {install}" if refused else None,
+        to_do=f"Run: {certify_command(entry)}, or {install}." if refused else None,
     )
 
 
