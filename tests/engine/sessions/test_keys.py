@@ -13,8 +13,6 @@ from codesdk.contract import events as ev
 from codesdk.contract.actions import EquipSession
 from codesdk.contract.messages import user
 from codesdk.contract.settings import SessionConfig
-from codesdk.engine.log.recorder import Recorder
-from codesdk.engine.sessions import queue
 from codesdk.engine.sessions.actions import _said
 from codesdk.store.memory import MemoryLog
 from codesdk.testing.fakes import delta, done
@@ -170,20 +168,22 @@ def test_a_close_that_a_crash_cut_short_is_carried_out_when_it_is_repeated():
         assert [close.reason for close in r.all(session, ev.SessionClosed)] == ["enough"]
 
 
-@pytest.mark.parametrize("place", ["the task", "its key", "the batch"])
+PLACES = {
+    "the task": "codesdk.engine.sessions.queue.TaskRun",
+    "its key": "codesdk.engine.log.recorder.Recorder._answered",
+    "the batch": "codesdk.engine.log.recorder.Recorder._snapshot",
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
 def test_a_request_that_fails_half_way_leaves_nothing_that_its_repetition_would_double(
     place: str, monkeypatch: pytest.MonkeyPatch
 ):
     """There may be no memory left after the event was written and before its key was."""
     with rig() as r:
         session = r.open()
-        whole = {
-            "the task": (queue, "TaskRun"),
-            "its key": (Recorder, "_answered"),
-            "the batch": (Recorder, "_snapshot"),
-        }
         with monkeypatch.context() as scarce:
-            scarce.setattr(*whole[place], Mock(side_effect=MemoryError))
+            scarce.setattr(PLACES[place], Mock(side_effect=MemoryError))
             with pytest.raises(StorageFailure if place == "the batch" else MemoryError):
                 r.get(session.start("Go", idempotency_key="k"))
         assert [event.type for event in r.events(session.id)] == ["session.created"]
