@@ -209,9 +209,9 @@ async def told_by(*argv: str, timeout_s: float, homes: Sequence[str] = ("HOME",)
             # Whatever it started has the same group, and may still be there though it has ended.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
-            await process.wait()
-            # A pipe that was not read to its end is never closed by itself.
+            # First: a pipe that is not read to its end is never closed by itself, and the end is waited for with it.
             cast("asyncio.SubprocessTransport", vars(process)["_transport"]).close()
+            await process.wait()
 
 
 async def _all_of(stream: asyncio.StreamReader) -> bytes:
