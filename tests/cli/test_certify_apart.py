@@ -66,7 +66,7 @@ def test_a_program_of_npm_is_certified_with_all_that_it_needs(codesdk: Codesdk, 
         "check": "program",
         "state": "failed",
         "found": f"untested: {path} is version 9.9.9, and {GEMINI.version} is the one that was tested.",
-        "to_do": "codesdk runtimes certify like, or codesdk runtimes install gemini",
+        "to_do": "Run: codesdk runtimes certify like, or codesdk runtimes install gemini.",
     }
     code, said = codesdk("certify", "like")
     assert code == 0, said
@@ -84,5 +84,5 @@ def test_a_program_that_is_nowhere_is_installed_by_its_own_name(codesdk: Codesdk
         "check": "program",
         "state": "failed",
         "found": "The runtime gemini-like cannot run: the program gemini is not installed.",
-        "to_do": "codesdk runtimes install gemini",
+        "to_do": "Run: codesdk runtimes install gemini.",
     }

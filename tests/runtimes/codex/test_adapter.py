@@ -484,7 +484,7 @@ async def test_the_status_is_asked_without_a_model_and_without_a_session(tmp_pat
         found = await rig.runtime.check_available(env)
         assert (found.ok, found.version, found.problem) == (True, "0.163.0", None)
         missing = await CodexRuntime("/no/such").check_available(env)
-        assert (missing.ok, missing.to_do) == (False, "codesdk runtimes install codex")
+        assert (missing.ok, missing.to_do) == (False, "Run: codesdk runtimes install codex.")
         nobody = await rig.runtime.auth_status(env)
         assert (nobody.ok, nobody.logged_in, nobody.auth_model) == (False, False, "both")
         key = ModelAccess(kind="key", label="a key")
