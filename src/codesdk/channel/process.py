@@ -28,7 +28,7 @@ from codesdk.channel.runner import (
     ToolSeen,
 )
 from codesdk.contract.errors import TaskFailure
-from codesdk.processes import Guard
+from codesdk.processes import Guard, exit_of
 
 CHUNK_BYTES = 256 * 1024
 TAIL_BYTES = 16 * 1024
@@ -204,7 +204,7 @@ class _ProcessSession(Exchange):
 
     async def _wait(self) -> None:
         """Wait for the end, and for what is still in the pipes. Others may hold these open for ever."""
-        code = await self._process.wait()
+        code = await exit_of(self._process)
         while True:
             _, reading = await asyncio.wait(self._readers, timeout=_LAST_WORDS_S)
             idle = asyncio.get_running_loop().time() - self.heard_at >= _LAST_WORDS_S

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from codesdk.processes.child import (
         SEARCH_PATH as SEARCH_PATH,
         Child as Child,
+        exit_of as exit_of,
         has_namespaces as has_namespaces,
         readable as readable,
         start_child as start_child,

@@ -69,7 +69,7 @@ class Child:
 
     async def wait(self) -> int:
         """Wait until it ends by itself and its last stderr is read. Return its exit code."""
-        code = await _exit_of(self._process)
+        code = await exit_of(self._process)
         await asyncio.wait([self._reading], timeout=_LAST_WORDS_S)
         return code
 
@@ -277,10 +277,10 @@ async def _try_namespace(bwrap: str) -> bool:
 async def _within(seconds: float, process: Process) -> None:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
-            await _exit_of(process)
+            await exit_of(process)
 
 
-async def _exit_of(process: Process) -> int:
+async def exit_of(process: Process) -> int:
     """Wait for the end of a process itself. `Process.wait` waits for its pipes, too, which a grandchild may hold open."""
     try:
         handle = os.pidfd_open(process.pid)

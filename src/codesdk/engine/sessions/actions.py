@@ -130,6 +130,7 @@ class SessionActions:
         except CodeSDKError:
             raise
         except Exception as error:
+            # A bug, or no memory: what it has written of the action must not be stored without the rest of it.
             live = self._registry.get(getattr(action, "session_id", ""))
             if live is not None:
                 live.recorder.abandon(error)

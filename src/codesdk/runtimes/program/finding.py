@@ -26,7 +26,7 @@ from codesdk.contract.errors import CodeSDKError, InvalidRequest, TaskFailure
 from codesdk.contract.payloads import RuntimeNotice
 from codesdk.contract.runtime import Draft
 from codesdk.doors import load
-from codesdk.processes import SEARCH_PATH
+from codesdk.processes import SEARCH_PATH, exit_of
 from codesdk.runtimes.program.certificates import standing_of
 from codesdk.runtimes.program.environment import search_path_outside
 from codesdk.runtimes.program.pinned.folders import Pinned, installed_program, python_of
@@ -209,9 +209,9 @@ async def told_by(*argv: str, timeout_s: float, homes: Sequence[str] = ("HOME",)
             # Whatever it started has the same group, and may still be there though it has ended.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
-            # First: a pipe that is not read to its end is never closed by itself, and the end is waited for with it.
+            await exit_of(process)
+            # A pipe that was not read to its end is never closed by itself.
             cast("asyncio.SubprocessTransport", vars(process)["_transport"]).close()
-            await process.wait()
 
 
 async def _all_of(stream: asyncio.StreamReader) -> bytes:
