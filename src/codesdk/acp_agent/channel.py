@@ -9,6 +9,7 @@ import stat
 from typing import Protocol
 
 from codesdk.contract.errors import InvalidRequest
+from codesdk.sending import send
 from codesdk.serving import Receive, Send
 
 MAX_FRAME_BYTES = 16 * 1024 * 1024
@@ -74,8 +75,7 @@ class LineChannel:
 
     async def send(self, message: bytes) -> None:
         """Write a line. JSON as we encode it has no line breaks."""
-        self._writer.write(message + b"\n")
-        await self._writer.drain()
+        await send(self._writer, message + b"\n")
 
 
 class SocketChannel:

@@ -29,6 +29,7 @@ from codesdk.channel.runner import (
 )
 from codesdk.contract.errors import TaskFailure
 from codesdk.processes import Guard, exit_of
+from codesdk.sending import send
 
 CHUNK_BYTES = 256 * 1024
 TAIL_BYTES = 16 * 1024
@@ -189,14 +190,13 @@ class _ProcessSession(Exchange):
             if why:
                 continue  # taken and dropped, so that nobody waits for room
             try:
-                self._stdin.write(encode(command))
                 async with asyncio.timeout(self._limits.write_s):
-                    await self._stdin.drain()
+                    await send(self._stdin, encode(command))
                 if self._stdin.is_closing():
                     raise BrokenPipeError  # as a write that fails at once
             except TimeoutError:
                 why, stuck = f"it has not read its stdin for {self._limits.write_s:g} s", True
-            except (OSError, RuntimeError):
+            except OSError:
                 why = "its stdin is closed"
             if why:
                 # Beside this: who reads the events may wait for room among the commands.

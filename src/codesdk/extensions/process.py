@@ -41,6 +41,7 @@ from codesdk.extensions.tools import ToolPorts
 from codesdk.extensions.worker import Code
 from codesdk.foreign import ForeignCrash, name_of
 from codesdk.processes import SEARCH_PATH, Child, start_child
+from codesdk.sending import send
 
 START_S = 30.0
 """How long the interpreter may take to run. The extension's own time begins afterwards."""
@@ -258,9 +259,8 @@ class _Running:
         return f"The process of the extension {self._name} {self._why or 'has ended'}."
 
     async def _send(self, message: ToExtension) -> None:
-        with contextlib.suppress(OSError, RuntimeError):  # it is gone, which the reader finds out
-            self._child.stdin.write(pack(message))
-            await self._child.stdin.drain()
+        with contextlib.suppress(OSError):  # it is gone, which the reader finds out
+            await send(self._child.stdin, pack(message))
 
     async def _read(self) -> None:
         try:

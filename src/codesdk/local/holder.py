@@ -35,6 +35,7 @@ from codesdk.local.control import (
     Response,
 )
 from codesdk.local.directory import DataDir, socket_address
+from codesdk.sending import send
 
 PATIENCE_S = 10.0
 PAUSE_S = 0.1
@@ -138,8 +139,7 @@ class HolderService(Archive):
         while True:
             try:
                 reader, writer = await connect(self._directory.path)
-                writer.write(line + data)
-                await writer.drain()
+                await send(writer, line + data)
                 return reader, writer
             except (ConnectionError, HolderGone):
                 if clock() > until:

@@ -17,6 +17,7 @@ import msgspec
 from codesdk.contract.errors import InvalidRequest
 from codesdk.descriptors import descriptor_limit, descriptor_marks
 from codesdk.sandbox.bubblewrap.netns import PROXY_PORT
+from codesdk.sending import send, write
 
 PORTS = frozenset({80, 443})
 _MAX_HEAD = 16 * 1024
@@ -186,8 +187,8 @@ class EgressProxy:
             return
         try:
             if target.tunnel:
-                writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
-            there[1].write(target.rest)
+                write(writer, b"HTTP/1.1 200 Connection established\r\n\r\n")
+            write(there[1], target.rest)
             await asyncio.gather(self._pipe(reader, there[1]), self._pipe(there[0], writer))
         finally:
             there[1].close()
@@ -227,8 +228,7 @@ class EgressProxy:
             self._passed += len(data)
             if self._passed > self._limits.bytes:
                 raise ConnectionAbortedError("the command has moved as much as it may")
-            sink.write(data)
-            await sink.drain()
+            await send(sink, data)
         with contextlib.suppress(OSError, RuntimeError):
             if sink.can_write_eof():
                 sink.write_eof()
@@ -295,8 +295,7 @@ _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
 
 async def _refuse(writer: asyncio.StreamWriter, refusal: Refused) -> None:
-    writer.write(_refusal(refusal))
-    await writer.drain()
+    await send(writer, _refusal(refusal))
 
 
 def _turn_away(connection: socket.socket) -> None:

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+import uvloop
 
 from codesdk.contract.errors import TaskFailure
 from codesdk.contract.workspace import Workspace
@@ -121,3 +122,21 @@ async def test_closing_tells_those_who_wait():
         await peer.close()
         with pytest.raises(TaskFailure):
             await waiting
+
+
+def test_a_request_fails_in_one_way_even_if_the_loop_closed_the_pipe_before_the_end_was_read():
+    async def attempt() -> None:
+        child = await start_child(["sleep", "60"], cwd=Workspace("/"), env={})
+        connection = Connection(child, answer)
+        try:
+            child.stdin.close()
+            await asyncio.sleep(0)  # the handle is closed in the next turn
+            assert connection.open, "its output has not ended"
+            with pytest.raises(TaskFailure):
+                await connection.request("echo", 1, timeout_s=60)
+        finally:
+            await child.stop(grace_s=0)
+            await connection.close()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(attempt())

@@ -22,6 +22,7 @@ from codesdk.runtimes.claude.native import ASK, hooks, inputs_of
 from codesdk.runtimes.claude.normalize import Frame
 from codesdk.runtimes.program.backlog import Unread, catch_up, is_behind
 from codesdk.runtimes.program.framing import TooLong, read_lines
+from codesdk.sending import send, write
 from codesdk.tools import PREFIX
 
 MAX_UNREAD = 1024
@@ -89,9 +90,8 @@ class ClaudeProcess:
     async def say(self, frame: Frame) -> None:
         """Write a frame. Raise `TaskFailure` if claude has ended."""
         try:
-            self._child.stdin.write(msgspec.json.encode(frame) + b"\n")
-            await self._child.stdin.drain()
-        except (OSError, RuntimeError) as error:
+            await send(self._child.stdin, msgspec.json.encode(frame) + b"\n")
+        except OSError as error:
             raise _crashed("claude has ended. Start the task again.") from error
 
     async def hand_over(self, frame: Frame, timeout_s: float) -> None:
@@ -248,9 +248,9 @@ class ClaudeProcess:
 
     def _respond(self, response: Frame) -> None:
         """Write an answer, without a wait: the reader waits before the next question if claude leaves too much unread."""
-        with contextlib.suppress(OSError, RuntimeError):
+        with contextlib.suppress(OSError):
             frame = {"type": "control_response", "response": response}
-            self._child.stdin.write(msgspec.json.encode(frame) + b"\n")
+            write(self._child.stdin, msgspec.json.encode(frame) + b"\n")
 
 
 async def start_claude(

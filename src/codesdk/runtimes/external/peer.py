@@ -42,6 +42,7 @@ from codesdk.runtimes.external.messages import (
 )
 from codesdk.runtimes.program.backlog import Unread, catch_up, is_behind
 from codesdk.runtimes.program.framing import MAX_LINE_BYTES, Source, TooLong, read_lines
+from codesdk.sending import write
 
 MAX_OPEN_CALLS = 256
 """How many requests of the other side may wait for an answer."""
@@ -175,8 +176,8 @@ class Peer:
                 raise self._gone() from None
 
     def _write(self, frame: msgspec.Struct) -> None:
-        with contextlib.suppress(OSError, RuntimeError):  # the other side is gone: the reader finds out
-            self._writer.write(encode(frame))
+        with contextlib.suppress(OSError):  # the other side is gone: the reader finds out
+            write(self._writer, encode(frame))
 
     # --- in ---
 

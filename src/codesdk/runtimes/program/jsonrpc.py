@@ -15,6 +15,7 @@ from codesdk.contract.errors import TaskFailure
 from codesdk.processes import Child
 from codesdk.runtimes.program.backlog import Unread, catch_up, is_behind
 from codesdk.runtimes.program.framing import MAX_LINE_BYTES, TooLong, read_lines
+from codesdk.sending import send, write
 
 MAX_WAITING = 1_000
 _SHOWN = 200
@@ -120,8 +121,8 @@ class Connection:
         if not _is_id(number):
             return  # no child needs such an id, and it would be sent back
         self._answered = True
-        with contextlib.suppress(ConnectionError, RuntimeError):
-            self._child.stdin.write(msgspec.json.encode({**self._head, "id": number, **answer}) + b"\n")
+        with contextlib.suppress(ConnectionError):
+            write(self._child.stdin, msgspec.json.encode({**self._head, "id": number, **answer}) + b"\n")
 
     async def close(self) -> None:
         """Stop reading. Requests that still wait for an answer fail."""
@@ -133,10 +134,9 @@ class Connection:
         if self._gone:
             raise _no_child()
         async with self._writing, asyncio.timeout(_WRITE_S):
-            self._child.stdin.write(msgspec.json.encode({**self._head, **frame}) + b"\n")
             try:
-                await self._child.stdin.drain()
-            except (ConnectionError, RuntimeError):
+                await send(self._child.stdin, msgspec.json.encode({**self._head, **frame}) + b"\n")
+            except ConnectionError:
                 raise _no_child() from None
 
     async def _read(self) -> None:

@@ -24,6 +24,7 @@ from codesdk.contract.workspace import Workspace
 from codesdk.processes import SEARCH_PATH, Child, start_child
 from codesdk.runtimes.program.agent_files import read_agent_file
 from codesdk.runtimes.program.environment import login_folder, make_folder, network_variables
+from codesdk.sending import send
 
 REFUSED = "refused"
 """Beside the login: which state of it the provider refused, for programs that keep one that is dead."""
@@ -159,8 +160,7 @@ async def _converse(
             answer = (await dialog.ask(asked)).strip()
             said = ""
             with contextlib.suppress(ConnectionError):  # it did not wait for the answer
-                child.stdin.write(f"{answer}\n".encode())
-                await child.stdin.drain()
+                await send(child.stdin, f"{answer}\n".encode())
         else:
             shown = True
             await dialog.show(asked)

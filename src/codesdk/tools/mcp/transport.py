@@ -22,6 +22,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 
 from codesdk.processes import own_guard
+from codesdk.sending import send
 from codesdk.tools.mcp_client.servers import HttpServer, McpServer, StdioServer
 
 if TYPE_CHECKING:
@@ -181,8 +182,7 @@ async def _tell(
         with told:
             async for message in told:
                 line = message.message.model_dump_json(by_alias=True, exclude_unset=True)
-                process.stdin.write(line.encode() + b"\n")
-                await process.stdin.drain()
+                await send(process.stdin, line.encode() + b"\n")
     except OSError:
         heard.close()
 
