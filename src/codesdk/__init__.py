@@ -3,9 +3,7 @@
 Start with `CodeSDK.open`. The names below are the public ones; they are loaded when first used.
 """
 
-from typing import TYPE_CHECKING
-
-from codesdk.doors import open_door
+from codesdk.doors import TYPE_CHECKING, open_door
 
 __version__ = "0.1.0"
 

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import msgspec
 
-from codesdk.assembly import assemble, facts_of
 from codesdk.contract.actions import LOCAL, Caller
 from codesdk.contract.arguments import check_arguments
 from codesdk.contract.errors import Conflict, InvalidRequest, NotFound, StorageFailure
@@ -25,8 +24,6 @@ from codesdk.contract.ports import Observer, Policy, Subscriber, ToolRunner
 from codesdk.contract.process import ProcessFacts
 from codesdk.contract.runtime import Runtime
 from codesdk.contract.settings import GatewayMode, Limits
-from codesdk.engine import Archive, Engine, EngineService, Permits, unseal
-from codesdk.gateway import GatewayService, Provider
 from codesdk.handles import Handles, Session, Task, TaskResult
 from codesdk.local import DataDir, HolderService, KeyFile, is_held
 from codesdk.opening import Hosting, Opening, Synchronous
@@ -39,8 +36,9 @@ if TYPE_CHECKING:
     from codesdk.bundle import Manifest
     from codesdk.contract.api import RuntimeAuth
     from codesdk.contract.retention import GcReport, Progress, Retention
+    from codesdk.engine import Archive, Engine, EngineService, Permits
     from codesdk.extensions import ExtensionHost, ExtensionOptions
-    from codesdk.gateway import Source, Wire
+    from codesdk.gateway import GatewayService, Provider, Source, Wire
     from codesdk.store import Audit
     from codesdk.tools import ExecOptions, FetchOptions
 
@@ -53,10 +51,10 @@ class CodeSDK(Handles):
 
     def __init__(
         self,
-        service: EngineService | HolderService,
-        engine: Engine | None = None,
+        service: "EngineService | HolderService",
+        engine: "Engine | None" = None,
         *,
-        gateway: GatewayService | None = None,
+        gateway: "GatewayService | None" = None,
         audit: "Audit | None" = None,
         directory: DataDir | None = None,
         keys: KeyFile | None = None,
@@ -78,7 +76,7 @@ class CodeSDK(Handles):
         """The provider keys of principals: stored here, used by the gateway, never shown."""
 
     @property
-    def engine(self) -> Engine:
+    def engine(self) -> "Engine":
         """The engine of this process. `Conflict` if another process holds the data directory."""
         if self._engine is None:
             raise Conflict("Another process holds this data directory; its engine is there.")
@@ -117,7 +115,7 @@ class CodeSDK(Handles):
         allow_yolo: bool = False,
         logins: Sequence[str] = (),
         allow_untested: bool = False,
-        permits: Permits | None = None,
+        permits: "Permits | None" = None,
         observers: Sequence[Observer] = (),
         subscribers: Sequence[Subscriber] = (),
         extensions: "ExtensionOptions | None" = None,
@@ -180,6 +178,10 @@ class CodeSDK(Handles):
                 if held:
                     yield cls(HolderService(directory, caller), directory=directory)
                     return
+            # Loaded here: whoever works through another process needs no engine of its own.
+            from codesdk.assembly import assemble
+            from codesdk.engine import EngineService
+
             parts = await assemble(opening, directory, stack)
             yield cls(
                 EngineService(parts.engine, caller),
@@ -196,6 +198,8 @@ class CodeSDK(Handles):
         """Return the same sessions as another caller may use them."""
         other = copy.copy(self)
         if self._engine is not None:
+            from codesdk.engine import EngineService
+
             other.service = other.archive = EngineService(self._engine, caller)
         else:
             assert self._directory is not None, "without an engine there is a directory"
@@ -209,8 +213,8 @@ class CodeSDK(Handles):
     async def runtime_auth(self, name: str) -> "RuntimeAuth":
         """Return whether a task on a runtime could begin: its program is there, and there is a key or a login."""
         check_arguments(runtime=name)
-        assert isinstance(self.service, EngineService | HolderService), "sessions run here or in the holder"
-        return await self.service.runtime_auth(name)
+        service = cast("EngineService | HolderService", self.service)  # sessions run here or in the holder
+        return await service.runtime_auth(name)
 
     def model_problems(self, session_id: str) -> Sequence[str]:
         """Return what did not fit between a session's model requests and the script or cassette that it plays."""
@@ -253,6 +257,8 @@ class CodeSDK(Handles):
         if self._engine is None:
             assert isinstance(self.service, HolderService), "sessions run here or in the holder"
             return await self.service.describe(session_id)
+        from codesdk.assembly import facts_of
+
         found = await facts_of(self._engine, session_id)
         return msgspec.structs.replace(
             found,
@@ -263,6 +269,8 @@ class CodeSDK(Handles):
     async def _redactor_of(self, session_id: str) -> Redactor:
         if self._engine is not None:
             return await self._engine.redactor_of(session_id)
+        from codesdk.engine import unseal
+
         assert self._directory is not None, "without an engine there is a directory"
         sealed = await unseal(self._directory.equipment, session_id)
         return Redactor([*sealed.secrets, *self.keys.secrets()])

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -18,9 +18,12 @@ from codesdk.contract.actions import LOCAL, AnyAction, Caller
 from codesdk.contract.errors import Busy, CodeSDKError, ErrorInfo, InvalidRequest, StorageFailure
 from codesdk.contract.process import ProcessFacts
 from codesdk.contract.validation import explain
-from codesdk.engine import Engine
 from codesdk.local.directory import SOCKET, bind_socket
+from codesdk.sending import send
 from codesdk.serving import COUNTS, Acceptor, Limits, Seat, as_streams
+
+if TYPE_CHECKING:  # whoever only sends requests has no engine
+    from codesdk.engine import Engine
 
 MAX_LINE_BYTES = 8 * 1024 * 1024
 
@@ -86,7 +89,7 @@ class ControlServer:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: "Engine",
         directory: Path,
         limits: Limits | None = None,
         *,
@@ -181,18 +184,16 @@ class ControlServer:
     async def _stream(self, request: Follow, writer: asyncio.StreamWriter) -> None:
         batches = self._engine.follow(request.session_id, request.after_seq, principal=request.principal)
         await self._engine.archive.as_principal(request.principal).session(request.session_id)
-        writer.write(msgspec.json.encode(Response()) + b"\n")
+        await send(writer, msgspec.json.encode(Response()) + b"\n")
         async with contextlib.aclosing(batches):
             async for batch in batches:
-                writer.writelines([item.frame + b"\n" for item in batch])
                 # A reader that falls behind reads from the store, so its events do not pile up here.
-                await writer.drain()
+                await send(writer, b"".join([item.frame + b"\n" for item in batch]))
 
 
 async def _send(writer: asyncio.StreamWriter, answer: Response) -> None:
     with contextlib.suppress(ConnectionError):  # the client may be gone
-        writer.write(msgspec.json.encode(answer) + b"\n")
-        await writer.drain()
+        await send(writer, msgspec.json.encode(answer) + b"\n")
 
 
 def _too_slow() -> CodeSDKError:
