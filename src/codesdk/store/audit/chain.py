@@ -14,7 +14,7 @@ from typing import Any, Literal, cast
 
 import msgspec
 
-from codesdk.contract.canonical import canonical, hash_json
+from codesdk.contract.canonical import canonical, content_hash, hash_json
 from codesdk.contract.errors import StorageFailure
 from codesdk.contract.tools import Record
 from codesdk.store.durable import write_file
@@ -32,6 +32,7 @@ _SEGMENT = re.compile(r"audit-(\d{12})\.jsonl")
 # A fixed size, so that one write replaces the whole head.
 _HEAD_BYTES = 512
 _HEAD_TRIES = 5
+_HASH_GAP = b'"hash":"",'
 
 
 class Who(Record, frozen=True, kw_only=True):
@@ -106,8 +107,11 @@ def storage_entry(action: str, outcome: str, reason: str, principal: str = "", *
 def seal(entry: AuditEntry, place: Place) -> tuple[bytes, Place]:
     """Return the line of an entry that follows `place`, and the place after it."""
     body = cast("dict[str, Any]", msgspec.to_builtins(entry)) | {"n": place.n + 1, "prev": place.hash}
-    digest = hash_json(body)
-    return canonical(body | {"hash": digest}) + b"\n", Place(n=place.n + 1, hash=digest)
+    # Written once, with a gap where the hash goes: what is hashed is the line without it. No text before the gap can
+    # look like it, because a quotation mark in a string is written with a backslash.
+    before, _, after = canonical(body | {"hash": ""}).partition(_HASH_GAP)
+    digest = content_hash(before + after)
+    return b'%b"hash":"%b",%b\n' % (before, digest.encode(), after), Place(n=place.n + 1, hash=digest)
 
 
 def unseal(line: bytes) -> AuditRecord | None:
