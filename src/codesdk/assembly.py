@@ -164,7 +164,7 @@ async def _ports(
     stack: AsyncExitStack,
 ) -> Ports:
     """Put together what an engine is built on."""
-    from codesdk.tools import EXEC, McpHost  # whoever works through a holder runs no tools
+    from codesdk.tools import McpHost  # whoever works through a holder runs no tools
 
     state_dir = ""
     if directory is not None:
@@ -205,8 +205,16 @@ async def _ports(
         forget=forget,
         # An editor opens files by their names, outside of any sandbox. What a command put in the place of one while
         # it is asked would be read and written there: so where commands run, no editor is asked.
-        editors=None if any(spec.name == EXEC for spec in offered.specs()) else Editors(),
+        editors=None if _runs_commands(opening) else Editors(),
     )
+
+
+def _runs_commands(opening: Opening) -> bool:
+    """Return whether a session may run programs. Does not ask our own tools, which are loaded when one is needed."""
+    from codesdk.tools import EXEC
+
+    given = opening.tools.specs() if opening.tools is not None else ()
+    return opening.run is not None or any(spec.name == EXEC for spec in given)
 
 
 @asynccontextmanager

@@ -95,8 +95,10 @@ ON_DEMAND = {
         "importlib.metadata",
     ),
     *("tomllib", "platformdirs", "codesdk.policy.load", "codesdk.policy.rules", "unicodedata", "shlex"),
-    # A session: its runtime, its workspace, its commands.
+    # A session: its runtime, its workspace, its tools, its commands.
     *(
+        "codesdk.tools.patch",
+        "codesdk.tools.workspace",
         "codesdk.runtimes.acp",
         "codesdk.runtimes.codex",
         "codesdk.runtimes.program.pinned",

@@ -109,6 +109,7 @@ async def walk_resume(ground: tuple[str, ...]) -> Tracer:
         runtime = FakeRuntime()
         async with CodeSDK.open(left, runtimes={"fake": runtime}) as sdk:
             again = await sdk.session(session.id)
+            sdk.engine.ports.tools.specs()  # loads them: once in a process, and no step of a resume
             with Tracer(ground) as tracer:
                 await again.resume()
                 task = await runtime.started()

@@ -43,7 +43,7 @@ from codesdk.runtimes.scripted.adapter import ScriptedRuntime, ScriptedTask
 from codesdk.script.load import parse_object
 from codesdk.store.blobs import FileBlobs
 from codesdk.store.sqlite.split_blobs import SMALL_BYTES
-from codesdk.tools.workspace.file_tools import builtin_registry
+from codesdk.tools.builtin import builtin_registry
 
 pytestmark = pytest.mark.anyio
 

@@ -11,8 +11,8 @@ from codesdk.contract.ports import PreparedCall
 from codesdk.contract.tools import ANSWER_TOOL
 from codesdk.tools.answer import ACCEPTED, AnswerTools, OutputSchema, is_strict, listed_tools
 from codesdk.tools.ask import ask_tool
+from codesdk.tools.builtin import builtin_registry
 from codesdk.tools.registry import ToolRegistry
-from codesdk.tools.workspace.file_tools import builtin_registry
 
 STARS = {"type": "object", "properties": {"stars": {"type": "integer"}}, "required": ["stars"]}
 

@@ -13,7 +13,7 @@ from codesdk.contract.errors import Busy
 from codesdk.contract.ports import ToolInvocation, ToolRun, ToolRunner
 from codesdk.contract.tools import SandboxSummary, ToolSpec
 from codesdk.contract.workspace import Workspace
-from codesdk.tools import ToolContext, ToolError, ToolRegistry, builtin_registry
+from codesdk.tools import Tool, ToolContext, ToolError, ToolRegistry, builtin_registry
 
 
 class Point(msgspec.Struct):
@@ -311,3 +311,24 @@ def test_the_built_in_tools_say_honestly_where_they_run():
         assert where(registry, name, given) == ("codesdk_host", here)
     nowhere = SandboxSummary(network=False)
     assert where(registry, "user.ask", {"question": "?"}) == ("codesdk_host", nowhere)
+
+
+def test_tools_that_are_given_as_a_function_are_made_once_and_when_the_first_is_needed():
+    own = ToolRegistry()
+    made: list[int] = []
+
+    @own.tool(name="math.add", tool_class="workspace_read")
+    async def add(args: AddInput, context: ToolContext) -> int:
+        """Add."""
+        return args.a + args.b
+
+    def load() -> list[Tool]:
+        made.append(1)
+        return list(own._tools.values())
+
+    registry = ToolRegistry(load)
+    assert made == []
+    with pytest.raises(ValueError, match=r"math\.add has the same name"):
+        registry.tool(name="math.add", tool_class="workspace_read")(add)
+    assert [spec.name for spec in registry.specs()] == ["math.add"]
+    assert made == [1]

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
         is_strict as is_strict,
         listed_tools as listed_tools,
     )
+    from codesdk.tools.builtin import builtin_registry as builtin_registry
     from codesdk.tools.command import run_command as run_command
     from codesdk.tools.exec import exec_tool as exec_tool
     from codesdk.tools.fetch import fetch_tool as fetch_tool
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
     )
     from codesdk.tools.schema import explain as explain, input_schema as input_schema
     from codesdk.tools.workspace.file_tools import (
-        builtin_registry as builtin_registry,
         edit_file as edit_file,
         read_file as read_file,
         workspace_tools as workspace_tools,

@@ -9,8 +9,8 @@ import msgspec
 from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.validation import checked
 from codesdk.sandbox import SandboxKind, SandboxLimits, check_hosts, check_options, open_sandbox
+from codesdk.tools.builtin import builtin_registry
 from codesdk.tools.registry import ToolRegistry
-from codesdk.tools.workspace.file_tools import builtin_registry
 
 
 class ExecOptions(msgspec.Struct, frozen=True, kw_only=True):

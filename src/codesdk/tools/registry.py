@@ -85,11 +85,20 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
 class ToolRegistry:
     """The tools of an application. Their names are unique, on the wire too."""
 
-    def __init__(self, tools: Sequence[Tool] = ()) -> None:
-        self._tools: dict[str, Tool] = {}
+    def __init__(self, tools: Sequence[Tool] | Callable[[], Sequence[Tool]] = ()) -> None:
+        """Take tools, or a function that is asked for them when the first is needed."""
+        self._load = tools if callable(tools) else None
+        self._loaded: dict[str, Tool] = {}
         self._checks: dict[str, Callable[[Any], str | None]] = {}
-        for tool in tools:
+        for tool in () if callable(tools) else tools:
             self.add(tool)
+
+    @property
+    def _tools(self) -> dict[str, Tool]:
+        load, self._load = self._load, None
+        for tool in load() if load is not None else ():
+            self.add(tool)
+        return self._loaded
 
     def add(self, tool: Tool) -> None:
         """Add a tool. Raise `ValueError` if its name is invalid or taken, or its JSON Schema is invalid."""

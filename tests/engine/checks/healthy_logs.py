@@ -40,8 +40,8 @@ from codesdk.script import parse_object
 from codesdk.store.blobs import MemoryBlobs
 from codesdk.store.memory import MemoryLog
 from codesdk.testing.fakes import FAKE_CAPABILITIES, FakeRuntime, call, done, message
+from codesdk.tools.builtin import builtin_registry
 from codesdk.tools.registry import ToolContext
-from codesdk.tools.workspace.file_tools import builtin_registry
 
 PERSON = Actor(kind="user", id="ann")
 READ = {"call": {"tool": "workspace.read", "input": {"path": "a.txt"}}}

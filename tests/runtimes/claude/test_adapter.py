@@ -31,9 +31,9 @@ from tests.runtimes.claude.rig import (
 from codesdk import Session, Task, TaskFailure
 from codesdk.runtimes.program.retelling import RETOLD
 from codesdk.tools import ToolContext, ToolRegistry
+from codesdk.tools.builtin import builtin_registry
 from codesdk.tools.names import wire_name
 from codesdk.tools.registry import make_tool
-from codesdk.tools.workspace.file_tools import builtin_registry
 
 SLOW: dict[str, Any] = {"delay_s": 60}
 WHOLE = "Two, "

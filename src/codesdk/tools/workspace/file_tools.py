@@ -1,7 +1,7 @@
 """The built-in tools on one workspace file: `workspace.read`, `workspace.write` and `workspace.edit`.
 
 Files are opened with `sandbox.Beneath` and changed with `sandbox.Batch`, in a thread. Results are text for
-a model. `builtin_registry` has all built-in tools together.
+a model.
 """
 
 from typing import Annotated
@@ -12,9 +12,7 @@ from msgspec import Meta
 from codesdk.contract.ports import ToolRun
 from codesdk.contract.workspace import Workspace
 from codesdk.sandbox import Batch, Beneath, Missing, Opened, split
-from codesdk.tools.ask import ask_tool
-from codesdk.tools.patch.tool import patch_tools
-from codesdk.tools.registry import Tool, ToolContext, ToolError, ToolRegistry
+from codesdk.tools.registry import Tool, ToolContext, ToolError
 from codesdk.tools.workspace.file_work import (
     MAX_FILE_BYTES,
     STOPPED,
@@ -30,7 +28,6 @@ from codesdk.tools.workspace.file_work import (
     reading_tool,
 )
 from codesdk.tools.workspace.matching import find_all, line_of, no_match
-from codesdk.tools.workspace.search_tools import finding_tools
 from codesdk.tools.workspace.unsaved import NOTE, NOTHING, Unsaved, as_seen, change_files, unsaved_in
 
 MAX_LINE_CHARS = 2_000
@@ -125,11 +122,6 @@ def workspace_tools() -> list[Tool]:
         changing_tool(write, "workspace.write", "Write a file", idempotent=True),
         changing_tool(edit, "workspace.edit", "Edit a file"),
     ]
-
-
-def builtin_registry() -> ToolRegistry:
-    """Return a new registry with the built-in tools: those on files, and `user.ask`. Applications may add their own."""
-    return ToolRegistry([*workspace_tools(), *finding_tools(), *patch_tools(), ask_tool()])
 
 
 def _read(workspace: Workspace, path: str, offset: int, limit: int, max_chars: int, unsaved: Unsaved) -> str:
