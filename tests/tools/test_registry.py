@@ -317,7 +317,7 @@ def test_tools_that_are_given_as_a_function_are_made_once_and_when_the_first_is_
     own = ToolRegistry()
     made: list[int] = []
 
-    @own.tool(name="math.add", tool_class="read")
+    @own.tool(name="math.add", tool_class="read_only")
     async def add(args: AddInput, context: ToolContext) -> int:
         """Add."""
         return args.a + args.b
@@ -329,6 +329,6 @@ def test_tools_that_are_given_as_a_function_are_made_once_and_when_the_first_is_
     registry = ToolRegistry(load)
     assert made == []
     with pytest.raises(ValueError, match=r"math\.add has the same name"):
-        registry.tool(name="math.add", tool_class="read")(add)
+        registry.tool(name="math.add", tool_class="read_only")(add)
     assert [spec.name for spec in registry.specs()] == ["math.add"]
     assert made == [1]
