@@ -138,7 +138,9 @@ class EventStream:
     def _streamed(self, frame: StoredFrame) -> bytes:
         if frame.damage is not None:
             return b": event %d is damaged and cannot be read\n\n" % frame.seq
-        return stream_frame(frame.seq, frame.data) if passes(frame.data, self._types) else b""
+        if self._types is not None and not passes(frame.data, self._types):
+            return b""
+        return stream_frame(frame.seq, frame.data)
 
     async def _write(self, send: Send, data: bytes) -> None:
         if data:

@@ -1,6 +1,7 @@
 """All built-in tools in one registry: those on files, and `user.ask`. They are loaded when the first is asked for."""
 
 from collections.abc import Sequence
+from functools import cache
 
 from codesdk.tools.registry import Tool, ToolRegistry
 
@@ -10,6 +11,7 @@ def builtin_registry() -> ToolRegistry:
     return ToolRegistry(_tools)
 
 
+@cache
 def _tools() -> Sequence[Tool]:
     # Here, because a daemon starts long before its first session needs a tool.
     from codesdk.tools.ask import ask_tool

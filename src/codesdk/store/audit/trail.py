@@ -39,7 +39,10 @@ from codesdk.store.audit.reading import find_recorded, read_audit
 from codesdk.store.durable import oldest_over
 
 MAX_QUEUED = 20_000
-_BATCH = 10
+_BATCH = 500
+# A thread that computes holds the interpreter's lock for 5 ms at a time, which whoever asks something meanwhile would
+# feel. So it rests after each few records; a batch is made permanent as a whole all the same.
+_PIECE = 20
 _PAUSE_S = 0.0002
 _SYNC_S = 1.0
 _RETRY_S = 1.0
@@ -61,8 +64,9 @@ class Audit:
 
     name = "audit"
     types = RELEVANT
-    gather_s = 0.5
-    """Nobody waits for a record: whoever reads the audit has it catch up first."""
+    gather_s = 0.1
+    """Nobody waits for a record: whoever reads the audit has it catch up first. But a page that gathered for long is
+    long, and whoever asks something while it is written would feel that."""
 
     def __init__(self, root: Path, redactor: Redactor, max_queued: int, segment_bytes: int) -> None:
         self.root = root
@@ -221,8 +225,6 @@ class Audit:
             self._keep(items)
             self._write(sync=not items)
             if order is None:
-                # A thread that computes holds the interpreter's lock for 5 ms at a time: everybody else would feel a page.
-                time.sleep(_PAUSE_S)
                 continue
             if order.run is None:
                 self._write(sync=True)
@@ -250,7 +252,9 @@ class Audit:
 
     def _keep(self, items: Sequence[AuditEntry | Event]) -> None:
         """Turn items into entries, and keep those until they are written."""
-        for item in items:
+        for number, item in enumerate(items):
+            if number and number % _PIECE == 0:
+                time.sleep(_PAUSE_S)
             entry = self._entry(item)
             if entry is None:
                 continue
@@ -271,6 +275,8 @@ class Audit:
             entry = item if isinstance(item, AuditEntry) else entry_of(item)
             if entry is None:
                 return None
+            if not self._redactor.suspects(msgspec.json.encode(entry).decode()):
+                return entry  # nearly always, and then the walk over every text was for nothing
             plain = msgspec.to_builtins(entry)
             clean = self._redactor.value(plain)
             return entry if clean is plain else msgspec.convert(clean, type=AuditEntry)
@@ -283,11 +289,13 @@ class Audit:
     def _write(self, *, sync: bool) -> None:
         try:
             while self._kept:
-                batch = list(islice(self._kept, _BATCH))
-                sync = sync or any(is_durable(entry) for entry in batch)
-                self._chain.append(batch)
-                for _ in batch:
+                piece = list(islice(self._kept, _PIECE))
+                sync = sync or any(is_durable(entry) for entry in piece)
+                self._chain.append(piece)
+                for _ in piece:
                     self._kept.popleft()
+                if self._kept:
+                    time.sleep(_PAUSE_S)
             if sync:
                 self._chain.sync()
         except OSError as error:
