@@ -8,18 +8,32 @@ session passes through the session's choke point, which holds its redactor. `pat
 import functools
 import re
 import sys
-from collections.abc import Iterable
-from typing import Any, cast
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, cast
 
 from codesdk.contract.errors import InvalidRequest
 from codesdk.redaction.encodings import any_percent_escape, by_telling_character
 from codesdk.redaction.patterns import FINISHED, LAST_TWO, MARKER, find_unfinished, may_contain, rest_of
-from codesdk.redaction.spellings import Spelling
+from codesdk.redaction.spellings import HEAD, Escaped, spelling_of
 
 _FEW = 24  # up to this many needles, one `in` each is faster than an expression of all of them
+_SHORT = 2_000  # in a longer text, too: that expression looks for each needle from every place on
+_BEGINNING = 16
 _LONGEST_ESCAPE = 20  # four bytes as `%25XX`; a pair of `\\uXXXX`, quoted once more, has 12
 _CONTEXT = 16
 _LONGEST_HOLD = 8192  # so that a stream that looks like one endless secret cannot stall
+
+
+class Match(NamedTuple):
+    """A part of a text that must go, and what comes in its place."""
+
+    start: int
+    end: int
+    replacement: str
+
+
+Search = Callable[[str, int], Match | None]
+"""Finds the first match in a text from a place on; the text before it is context only."""
 
 
 class Redactor:
@@ -33,7 +47,7 @@ class Redactor:
         """The known values, as given."""
         self.looked_at: str | None = None
         """The last text a stream released without suspicion: the choke point need not scan it again."""
-        self._spellings = [Spelling(secret) for secret in self.secrets]
+        self._spellings = [spelling_of(secret) for secret in self.secrets]
         usual = {form for spelling in self._spellings for form in spelling.usual}
         encoded = {form for spelling in self._spellings for form in spelling.encoded} - usual
         self._needles = sorted(usual, key=_longest_first)
@@ -42,16 +56,22 @@ class Redactor:
             self._words.insert(0, MARKER)  # matched first, so no secret is found inside a marker
         self._encoded = by_telling_character(encoded)
         # No spelling is shorter than these, so most texts are seen to be free of them at once.
-        self._shortest = min(map(len, self._needles), default=sys.maxsize)
+        self._shortest = min((min(len(needle), HEAD) for needle in self._needles), default=sys.maxsize)
         self._shortest_encoded = min(map(len, encoded), default=sys.maxsize)
         special = any(spelling.special for spelling in self._spellings)
         self._escapes = ("\\",) if special else ("\\u", "\\x", "\\U")
+
+    def prepare(self) -> "Redactor":
+        """Make all that is made on first use. For another thread: with long secrets it takes a while."""
+        for spelling in self._spellings:
+            _ = spelling.backslashed.head, spelling.percented.head
+        return self
 
     def text(self, text: str) -> str:
         """Return the text without secrets; the same object if there are none."""
         if not self.suspects(text):
             return text
-        while (redacted := self._pattern_for(text).sub(_replace, text)) != text:
+        while (redacted := _without(text, self.matches(text, 0))) != text:
             text = redacted  # a removed secret may uncover another one beside it
         return text
 
@@ -69,17 +89,19 @@ class Redactor:
         try:
             text = data.decode()
         except UnicodeDecodeError:
-            return data if not self.secrets else self._known_bytes.sub(MARKER.encode(), data)
+            text = data.decode(errors="surrogateescape")
+            redacted = _without(text, _in_turn(self._known_in(text), text, 0))
+            return data if redacted == text else redacted.encode(errors="surrogateescape")
         redacted = self.text(text)
         return data if redacted is text else redacted.encode()
 
     def finds(self, data: bytes) -> bool:
         """Return whether any bytes hold a secret: text, a database, a truncated log."""
-        known = self._known_bytes.finditer(data) if self.secrets else ()
-        if any(match[0] != MARKER.encode() for match in known):
+        text = data.decode(errors="surrogateescape")
+        if any(text[at:end] != MARKER for at, end, _ in _in_turn(self._known_in(text), text, 0)):
             return True
         text = data.decode("latin-1")  # never fails, and keeps the ASCII that keys and tokens consist of
-        return may_contain(text) and any(_replace(found) != found[0] for found in self.matches(text, 0))
+        return may_contain(text) and any(text[at:end] != new for at, end, new in self.matches(text, 0))
 
     def stream(self) -> "StreamRedactor":
         """Return a redactor for one stream of deltas."""
@@ -89,24 +111,19 @@ class Redactor:
         """Return quickly whether a secret could be in the text; False is certain."""
         if len(text) < self._shortest:
             return may_contain(text)
-        if len(self._needles) > _FEW:
-            if self._any_usual.search(text):
-                return True
-        else:
+        if len(self._needles) <= _FEW or len(text) > _SHORT or self._any_usual.search(text):
             for needle in self._needles:
                 if needle in text:
                     return True
         if len(text) >= self._shortest_encoded and self._holds_encoded(text):
             return True
-        if "\\" in text and self._has_escapes(text) and self._any_backslashed.search(text):
-            return True
-        if "%" in text and self._percent_escape.search(text) and self._any_percented.search(text):
+        if ("\\" in text or "%" in text) and any(value.find(text, 0) for value in self._escaped_in(text)):
             return True
         return may_contain(text)
 
-    def matches(self, text: str, start: int) -> Iterable[re.Match[str]]:
-        """Return the matches in a text from `start` on; the text before it is context only."""
-        return self._pattern_for(text).finditer(text, start)
+    def matches(self, text: str, start: int) -> Iterable[Match]:
+        """Return what must go from a text, from `start` on; the text before it is context only."""
+        return _in_turn([*self._known_in(text), _shape], text, start)
 
     def find_cut(self, text: str, start: int, suspected: bool) -> int:
         """Return where a secret cut off by the end of the text may begin, or the text's length."""
@@ -145,16 +162,19 @@ class Redactor:
                 cut = min(cut, spelling.percented.find_begun(text, reach))
         return cut
 
-    def _has_escapes(self, text: str) -> bool:
-        return any(escape in text for escape in self._escapes)
+    def _escaped_in(self, text: str) -> list[Escaped]:
+        """Return the known values of which a text may hold spellings with escapes."""
+        found: list[Escaped] = []
+        if "\\" in text and any(escape in text for escape in self._escapes):
+            found += [spelling.backslashed for spelling in self._spellings]
+        if "%" in text and self._spellings and self._percent_escape.search(text):
+            found += [spelling.percented for spelling in self._spellings]
+        return found
 
-    def _pattern_for(self, text: str) -> re.Pattern[str]:
-        if not self.secrets:
-            return self._plain_pattern
-        escaped = ("\\" in text and self._has_escapes(text)) or (
-            "%" in text and self._percent_escape.search(text) is not None
-        )
-        return self._full_pattern if escaped else self._plain_pattern
+    def _known_in(self, text: str) -> list[Search]:
+        """Return the searches for known values that may find some in a text."""
+        words = [functools.partial(_word, word) for word in self._words if word in text]
+        return [*words, *(functools.partial(_escaped, value) for value in self._escaped_in(text))]
 
     # What only streams or suspicious texts need is made on first use: expressions are slow to compile.
 
@@ -173,40 +193,11 @@ class Redactor:
 
     @functools.cached_property
     def _any_usual(self) -> re.Pattern[str]:
-        return re.compile("|".join(map(re.escape, self._needles)))
+        return re.compile("|".join({re.escape(needle[:_BEGINNING]) for needle in self._needles}))
 
     @functools.cached_property
     def _percent_escape(self) -> re.Pattern[str]:
         return any_percent_escape(spelling.plain for spelling in self._spellings)
-
-    @functools.cached_property
-    def _any_backslashed(self) -> re.Pattern[str]:
-        return re.compile("|".join(spelling.backslashed.expression for spelling in self._spellings))
-
-    @functools.cached_property
-    def _any_percented(self) -> re.Pattern[str]:
-        return re.compile("|".join(spelling.percented.expression for spelling in self._spellings))
-
-    @functools.cached_property
-    def _plain_pattern(self) -> re.Pattern[str]:
-        return re.compile("|".join([*map(re.escape, self._words), FINISHED]), re.VERBOSE)
-
-    @functools.cached_property
-    def _known(self) -> str:
-        escaped = [
-            expression
-            for spelling in self._spellings
-            for expression in (spelling.backslashed.expression, spelling.percented.expression)
-        ]
-        return "|".join([*map(re.escape, self._words), *escaped])
-
-    @functools.cached_property
-    def _full_pattern(self) -> re.Pattern[str]:
-        return re.compile(f"{self._known}|{FINISHED}", re.VERBOSE)
-
-    @functools.cached_property
-    def _known_bytes(self) -> re.Pattern[bytes]:
-        return re.compile(self._known.encode())
 
     def _value(self, value: Any) -> Any:
         if isinstance(value, str):
@@ -240,7 +231,8 @@ class StreamRedactor:
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
-        self._limit = max(_LONGEST_HOLD, redactor.longest)
+        # A known secret is held back whole, however it is spelled: what comes behind a part of it would be let out.
+        self._limit = max(_LONGEST_HOLD, _LONGEST_ESCAPE * redactor.longest)
         self._context = ""  # the unredacted end of what was released: a match may look back at it
         self._held = ""
         self._dropping: re.Pattern[str] | None = None
@@ -281,15 +273,15 @@ class StreamRedactor:
     def _release(self, text: str, start: int, cut: int) -> str:
         parts: list[str] = []
         at = start
-        for match in self._redactor.matches(text, start):
-            if match.start() >= cut:
+        for found, end, replacement in self._redactor.matches(text, start):
+            if found >= cut:
                 break
-            if match.end() > cut:  # a complete match is released at once; hold back only what follows it
-                cut = self._redactor.find_cut(text, match.end(), True)
-            parts += (text[at : match.start()], _replace(match))
-            at = match.end()
-            if at == len(text) and at - match.start() > self._limit:
-                self._dropping = rest_of(match[0])
+            if end > cut:  # a complete match is released at once; hold back only what follows it
+                cut = self._redactor.find_cut(text, end, True)
+            parts += (text[at:found], replacement)
+            at = end
+            if at == len(text) and at - found > self._limit:
+                self._dropping = rest_of(text[found:])
         parts.append(text[at:cut])
         self._keep(text, cut)
         return "".join(parts)
@@ -299,8 +291,52 @@ class StreamRedactor:
         self._held = text[cut:]
 
 
-def _replace(match: re.Match[str]) -> str:
-    return (match["user"] or "") + MARKER
+# Words are searched for by `str.find`, which is linear, and all searches side by side: one expression of them all would
+# compare each with the text from every place on, and be compiled again for each session.
+
+
+def _word(word: str, text: str, start: int) -> Match | None:
+    at = text.find(word, start)
+    return None if at < 0 else Match(at, at + len(word), MARKER)
+
+
+def _escaped(value: Escaped, text: str, start: int) -> Match | None:
+    found = value.find(text, start)
+    return None if found is None else Match(*found, MARKER)
+
+
+def _shape(text: str, start: int) -> Match | None:
+    found = _shapes().search(text, start)
+    return None if found is None else Match(found.start(), found.end(), (found["user"] or "") + MARKER)
+
+
+@functools.cache
+def _shapes() -> re.Pattern[str]:
+    return re.compile(FINISHED, re.VERBOSE)  # on first use: compiling it takes milliseconds
+
+
+def _in_turn(searches: Sequence[Search], text: str, start: int) -> Iterator[Match]:
+    """Yield what the searches find, one behind the other, the first searches preferred."""
+    nexts = [search(text, start) for search in searches]
+    while found := min(filter(None, nexts), key=_start_of, default=None):
+        yield found
+        for number, match in enumerate(nexts):
+            if match is not None and match.start < found.end:
+                nexts[number] = searches[number](text, found.end)
+
+
+def _start_of(match: Match) -> int:
+    return match.start
+
+
+def _without(text: str, matches: Iterable[Match]) -> str:
+    """Return a text with its matches replaced."""
+    parts: list[str] = []
+    at = 0
+    for start, end, replacement in matches:
+        parts += (text[at:start], replacement)
+        at = end
+    return "".join((*parts, text[at:])) if parts else text
 
 
 def _find_begun(word: str, text: str, start: int) -> int:

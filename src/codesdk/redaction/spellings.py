@@ -2,7 +2,8 @@
 
 The usual and the encoded forms are found by a plain search. Others (`\\u0073`, `\\/`, quotes inside quotes)
 contain a backslash, or a % as in URLs; only then is one expression per secret tried. It reads a run of
-backslashes as one, since each level of quoting doubles them.
+backslashes as one, since each level of quoting doubles them. An expression takes long to compile, so all redactors
+share it.
 """
 
 import functools
@@ -10,23 +11,44 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from itertools import groupby
+from weakref import WeakValueDictionary
 
 import msgspec
 
 from codesdk.contract.errors import InvalidRequest
-from codesdk.redaction.encodings import UNFINISHED_PERCENT, encoded_forms, percent_tokens
+from codesdk.redaction.encodings import (
+    UNFINISHED_PERCENT,
+    any_percent_escape,
+    digits,
+    encoded_forms,
+    percent_tokens,
+)
 from codesdk.redaction.patterns import MARKER
 
 SHORTEST = 4
 
 _SHORT = {'"': '"', "'": "'", "/": "/", "\n": "n", "\r": "r", "\t": "t", "\b": "b", "\f": "f"}
 _HEX = "[0-9A-Fa-f]"
+_BACKSLASH = re.compile(r"\\")
+HEAD = 32
+"""How many characters of a secret are one expression. A secret that repeats itself is compared with a text like it from
+every place on, and a long expression takes long to compile; behind these, each character is looked at once."""
+_MOST_STEPS = 4_000
+"""How far the beginnings of one unfinished secret are followed, for the same reason."""
 # An escape cut off by the end of the text, or the first half of a surrogate pair.
 _UNFINISHED = re.compile(
     rf"""(?<!\\)(?:\\++u[dD][89abAB]{_HEX}{{2}}(?:\\+(?:u{_HEX}{{0,3}})?)?
     | \\++(?:u{_HEX}{{0,3}}|x{_HEX}?|U{_HEX}{{0,7}})?)\Z""",
     re.VERBOSE,
 )
+
+
+def spelling_of(secret: str) -> "Spelling":
+    """Return the spelling of a secret, the same object as long as somebody has it."""
+    found = _known.get(secret)
+    if found is None:
+        found = _known[secret] = Spelling(secret)
+    return found
 
 
 class Spelling:
@@ -57,51 +79,86 @@ class Spelling:
     @functools.cached_property
     def backslashed(self) -> "Escaped":
         """The secret with any mixture of backslash escapes."""
-        return Escaped(_tokens(self.plain), _UNFINISHED)
+        return Escaped(self.plain, _tokens(self.plain), _BACKSLASH, _UNFINISHED)
 
     @functools.cached_property
     def percented(self) -> "Escaped":
         """The secret with any mixture of the escapes of URLs."""
-        return Escaped(percent_tokens(self.plain), UNFINISHED_PERCENT)
+        escape = any_percent_escape([self.plain])
+        return Escaped(self.plain, percent_tokens(self.plain), escape, UNFINISHED_PERCENT)
 
 
 class Escaped:
     """A secret as expressions, one for each character, each escaped or not."""
 
-    def __init__(self, tokens: Iterable[str], unfinished: re.Pattern[str]) -> None:
+    def __init__(
+        self, plain: str, tokens: Iterable[str], escape: re.Pattern[str], unfinished: re.Pattern[str]
+    ) -> None:
+        self._plain = plain
         self._tokens = list(tokens)
+        self._escape = escape
         self._unfinished = unfinished
 
-    @property
-    def expression(self) -> str:
-        """An expression for the whole secret."""
-        return "".join(self._tokens)
+    @functools.cached_property
+    def head(self) -> re.Pattern[str]:
+        """An expression for the secret, or for the beginning of a long one."""
+        return re.compile("".join(self._tokens[:HEAD]))
 
     @functools.cached_property
     def _each(self) -> list[re.Pattern[str]]:
-        return [re.compile(token) for token in self._tokens]
+        compiled = {token: re.compile(token) for token in set(self._tokens)}
+        return [compiled[token] for token in self._tokens]
+
+    def find(self, text: str, start: int) -> tuple[int, int] | None:
+        """Return where a text has the secret with an escape in it; of a long one, as much of it as the text has.
+
+        Without an escape it is a word, found elsewhere. Linear: what was followed to the end is removed.
+        """
+        escape = self._escape.search(text, start)
+        while escape and (head := self.head.search(text, max(start, escape.start() - len(self._plain)))):
+            start, after = head.span()
+            escape = self._escape.search(text, start)
+            if escape is not None and self._goes_on(text, after, escape.start()):
+                end, _ = self._follow(text, after, len(text), HEAD)
+                if escape.start() < end:
+                    return start, end
+            start += 1
+        return None
+
+    def _goes_on(self, text: str, at: int, escape: int) -> bool:
+        """Return whether what is between the head and an escape, if it is behind the head, may belong to the secret."""
+        size = escape - at
+        if size <= 0 or size > len(self._plain) - HEAD:
+            return size <= 0
+        return _with_plus(text[at:escape]) == _with_plus(self._plain[HEAD : HEAD + size])
 
     def find_begun(self, text: str, start: int) -> int:
-        """Return where the escaped secret may begin, cut off by the text's end; else the text's length."""
+        """Return where the escaped secret may begin, cut off by the text's end; else the text's length.
+
+        Where that would take too long, a place from which on it may begin.
+        """
         cut = self._unfinished.search(text, start)
         end = len(text) if cut is None else cut.start()
+        steps = _MOST_STEPS
         for found in self._each[0].finditer(text, start):
             if found.start() >= end:
                 break
-            if self._reaches(end, text, found.start()):
+            reached, place = self._follow(text, found.start(), end)
+            steps -= place + 1
+            if (reached >= end and place < len(self._tokens)) or steps < 0:
                 return found.start()
         return end
 
-    def _reaches(self, end: int, text: str, at: int) -> bool:
-        """Return whether the text from `at` to `end` (its end, or a cut off escape) begins the secret."""
-        for token in self._each:
-            if at >= end:
-                return True
-            found = token.match(text, at)
+    def _follow(self, text: str, at: int, end: int, place: int = 0) -> tuple[int, int]:
+        """Return how far a text goes on like the secret from its token number `place` on, and to which token."""
+        each = self._each
+        while place < len(each) and at < end:
+            found = each[place].match(text, at)
             if found is None:
-                return False
+                break
             at = found.end()
-        return False  # complete, so not cut off
+            place += 1
+        return at, place
 
 
 def _tokens(word: str) -> Iterator[str]:
@@ -117,6 +174,7 @@ def _tokens(word: str) -> Iterator[str]:
         code = _escaped(character)
         if character == "\\" and place < len(runs) - 1:
             yield rf"{first}\\++(?:(?:{code})\\*+)*+"
+            yield from [""] * (count - 1)  # one for each character
             escape, first = r"\\*+", ""  # the run consumed the backslashes of the next character
             continue
         for _ in range(count):
@@ -124,16 +182,21 @@ def _tokens(word: str) -> Iterator[str]:
             escape, first = r"\\++", ""
 
 
+def _with_plus(text: str) -> str:
+    """Return a text with the spaces as URLs may have them."""
+    return text.replace(" ", "+")
+
+
 def _escaped(character: str) -> str:
     """Return what may follow the backslashes of an escaped character."""
     code = ord(character)
     if code > 0xFFFF:
         high, low = divmod(code - 0x10000, 0x400)
-        pair = rf"u(?i:{0xD800 + high:04x})\\++u(?i:{0xDC00 + low:04x})"
-        return rf"{pair}|U(?i:{code:08x})"
-    ways = [f"u(?i:{code:04x})"]
+        pair = rf"u{digits(0xD800 + high, 4)}\\++u{digits(0xDC00 + low, 4)}"
+        return rf"{pair}|U{digits(code, 8)}"
+    ways = [f"u{digits(code, 4)}"]
     if code < 0x100:
-        ways.append(f"x(?i:{code:02x})")
+        ways.append(f"x{digits(code, 2)}")
     if character in _SHORT:
         ways.append(re.escape(_SHORT[character]))
     return "|".join(ways)
@@ -150,3 +213,6 @@ def _apart_from_marker(word: str) -> str:
             f"A secret cannot be told from its replacement {MARKER}. Use a different secret."
         )
     return word
+
+
+_known: WeakValueDictionary[str, Spelling] = WeakValueDictionary()

@@ -1,5 +1,6 @@
 """Secrets without end, from a client, an adapter or an agent program: each way in is bounded, and the log says what was taught."""
 
+import threading
 from collections.abc import Sequence
 
 import pytest
@@ -12,6 +13,7 @@ from codesdk.contract.runtime import Finished
 from codesdk.engine.models.requests import SessionTap
 from codesdk.engine.sessions.session import LiveSession
 from codesdk.handles import Session
+from codesdk.redaction import Redactor
 from codesdk.redaction.bounds import MAX_CHARS, MAX_SECRET_CHARS, MAX_SECRETS
 from codesdk.testing.fakes import delta, done, memory_sdk
 
@@ -33,6 +35,22 @@ async def test_a_session_is_not_given_more_secrets_than_can_be_searched_for(
         with pytest.raises(InvalidRequest, match=words) as caught:
             await sdk.create_session(runtime="scripted", secrets=list(secrets))
         assert secrets[0] not in caught.value.message
+
+
+async def test_expressions_for_long_secrets_are_made_beside_the_loop(monkeypatch: pytest.MonkeyPatch):
+    threads: list[threading.Thread] = []
+    prepare = Redactor.prepare
+
+    def watched(redactor: Redactor) -> Redactor:
+        threads.append(threading.current_thread())
+        return prepare(redactor)
+
+    monkeypatch.setattr(Redactor, "prepare", watched)
+    async with memory_sdk([[{"text": "Hi."}]]) as sdk:
+        session = await sdk.create_session(runtime="scripted", secrets=["a secret of many words " * 60])
+        await sdk.session(session.id, secrets=["and another one"])
+    assert len(threads) == 2, "once for each way to give secrets"
+    assert threading.main_thread() not in threads
 
 
 def live(r: Rig, session: Session) -> LiveSession:

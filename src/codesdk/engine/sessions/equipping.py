@@ -14,7 +14,7 @@ from codesdk.contract.tools import Actor
 from codesdk.engine.sessions.creation import equip
 from codesdk.engine.sessions.scope import Ports
 from codesdk.engine.sessions.sealing import seal
-from codesdk.engine.sessions.secrets import SessionSecrets
+from codesdk.engine.sessions.secrets import SessionSecrets, made_ready
 from codesdk.engine.sessions.session import LiveSession
 from codesdk.redaction import check_secrets
 
@@ -86,6 +86,7 @@ class SessionEquipping:
             merged = _merge(held.equipment, given)
             check_secrets(merged.secrets)
             self._learn(live, merged)
+            await made_ready(live.scope.redactor)
             # Sealed before the log names it: a crash in between leaves more than is named, never less.
             await seal(self._ports.equipment, live.session_id, merged)
             new = _attachable(given) - ({"script"} if same else set())

@@ -36,7 +36,7 @@ from codesdk.engine.sessions.creation import first_row
 from codesdk.engine.sessions.queue import Slots
 from codesdk.engine.sessions.scope import Ports, SessionScope
 from codesdk.engine.sessions.sealing import Held, hold, seal
-from codesdk.engine.sessions.secrets import SessionSecrets
+from codesdk.engine.sessions.secrets import SessionSecrets, made_ready
 from codesdk.engine.sessions.session import LiveSession
 from codesdk.engine.tasks import lifecycle
 
@@ -113,7 +113,7 @@ class SessionRegistry:
         # Sealed first: whoever is told of the session can rely on it, and a seal without a session is swept.
         await seal(self.ports.equipment, session_id, equipment)
         state = SessionState(session_id=session_id, principal=principal)
-        recorder = self._recorder(state, FIRST_EPOCH, equipment)
+        recorder = await self._recorder(state, FIRST_EPOCH, equipment)
         payload = recorder.choke_point.clean_first(payload)  # the row is stored before the event
         row = first_row(session_id, principal, payload, self.ports.stamper.now())
         # Not awaited yet: the registration and the first event then travel in one commit.
@@ -190,7 +190,7 @@ class SessionRegistry:
         state = await load_state(self.ports.log, session_id, row.principal)
         # Its secrets are known before anything of it is written or shown again.
         held = await hold(self.ports.equipment, session_id, state.config.sealed)
-        live = self._adopt(self._recorder(state, epoch, held.equipment), held)
+        live = self._adopt(await self._recorder(state, epoch, held.equipment), held)
         # Before anyone acts on it: no task is running now, whatever the log says.
         unstored = session_id in self._unstored
         await close_interrupted(live.scope, "STORAGE_FAILED" if unstored else "INTERRUPTED")
@@ -198,15 +198,16 @@ class SessionRegistry:
         self.on_loaded(live)
         return live
 
-    def _recorder(self, state: SessionState, epoch: int, equipment: Equipment) -> Recorder:
+    async def _recorder(self, state: SessionState, epoch: int, equipment: Equipment) -> Recorder:
         ports = self.ports
+        redactor = await made_ready(self.secrets.plus(tuple(equipment.secrets)))
         return Recorder(
             ports.log,
             state,
             epoch,
             ports.stamper,
             self.feeds.of_writer(state.session_id, state.seq),
-            choke_point=ChokePoint(self.secrets.plus(tuple(equipment.secrets)), ports.strain),
+            choke_point=ChokePoint(redactor, ports.strain),
             max_backlog=ports.limits.max_backlog_frames,
             observers=self._observers,
             strain=ports.strain,

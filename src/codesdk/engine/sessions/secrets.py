@@ -3,9 +3,19 @@
 Kept here once a session was loaded; beside the log they are part of its sealed equipment.
 """
 
+import asyncio
 from collections.abc import Container, Iterable
 
 from codesdk.redaction import Redactor
+
+_MANY_CHARS = 1_000
+
+
+async def made_ready(redactor: Redactor) -> Redactor:
+    """Return a redactor whose long secrets nobody on the loop will wait for."""
+    if sum(map(len, redactor.secrets)) > _MANY_CHARS:
+        await asyncio.to_thread(redactor.prepare)
+    return redactor
 
 
 class SessionSecrets:
