@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 import msgspec
 
-from codesdk.contract.arguments import path_text, texts
+from codesdk.contract.arguments import check_principal, path_text, texts
 from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.models import Wire
 from codesdk.contract.ports import Observer, Policy, Subscriber, ToolRunner
@@ -64,7 +64,7 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
         given = msgspec.structs.replace(self, secrets=tuple(texts(self.secrets, "secrets")))
         for name, (wanted, fits) in _EXPECTED.items():
             value = getattr(given, name)
-            if value is not None and not fits(value):  # None is what is not given
+            if not ((value is None and name in _OPTIONAL) or fits(value)):
                 raise InvalidRequest(
                     f"Invalid argument: {name}: expected {wanted}, got `{type(value).__name__}`."
                 )
@@ -78,6 +78,8 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(given, rules=_chosen_policy(given.policy))
 
 
+_OPTIONAL = ("data_dir", "runtimes", "external", "tools", "run", "fetch", "policy", "limits", "providers", "permits", "extensions")  # fmt: skip
+"""What may be None, which is what is not given."""
 _SHAPING = (
     "runtimes",
     "external",
@@ -125,6 +127,11 @@ def _check_providers(providers: "Mapping[Wire, Provider]") -> None:
 
 def _is_secrets(value: object) -> bool:
     return all(isinstance(one, str) for one in cast("list[object]", texts(value, "secrets")))
+
+
+def _is_principal(value: object) -> bool:
+    check_principal(value)
+    return True
 
 
 def _is_names(value: object) -> bool:
@@ -194,7 +201,7 @@ _EXPECTED: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "secrets": ("a list of texts", _is_secrets),
     "providers": ("providers by format", lambda value: _is_map(value, lambda one: isinstance(one, Provider))),
     "synchronous": ("auto, full or normal", lambda value: value in ("auto", "full", "normal")),
-    "principal": ("a name", lambda value: isinstance(value, str) and bool(value)),
+    "principal": ("a principal's name", _is_principal),
     "allow_yolo": ("true or false", _is_bool),
     "allow_untested": ("true or false", _is_bool),
     "logins": ("a list of runtimes", _is_names),

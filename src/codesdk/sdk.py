@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 import msgspec
 
 from codesdk.contract.actions import LOCAL, Caller
-from codesdk.contract.arguments import check_arguments
+from codesdk.contract.arguments import check_arguments, check_principal
 from codesdk.contract.errors import Conflict, InvalidRequest, NotFound, StorageFailure
 from codesdk.contract.ports import Observer, Policy, Subscriber, ToolRunner
 from codesdk.contract.process import ProcessFacts
@@ -208,6 +208,7 @@ class CodeSDK(Handles):
 
     def as_principal(self, principal: str) -> "CodeSDK":
         """Return the same sessions as another principal sees them: its own and nothing else."""
+        check_principal(principal)
         return self.as_caller(Caller.of(principal))
 
     async def runtime_auth(self, name: str) -> "RuntimeAuth":
@@ -236,6 +237,11 @@ class CodeSDK(Handles):
         """
         from codesdk.bundle import MAX_BYTES, Origin, write_bundle
 
+        check_arguments(session_id=session_id, max_bytes=max_bytes)
+        if not callable(getattr(target, "write", None)):
+            raise InvalidRequest(
+                f"Invalid argument: target: expected an open file, got `{type(target).__name__}`."
+            )
         if self._engine is not None:
             with contextlib.suppress(StorageFailure):  # a bundle is worth most when something is wrong
                 await self._engine.settle_subscribers()

@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import io
 import math
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,17 @@ import pytest
 from hypothesis import assume, given, settings, strategies as st
 from tests.contract.test_actions import SAMPLES, Wire
 
-from codesdk import Budget, Budgets, CodeSDK, CodeSDKError, InvalidRequest, Limits, SessionSettings
+from codesdk import (
+    Budget,
+    Budgets,
+    CodeSDK,
+    CodeSDKError,
+    InvalidRequest,
+    Limits,
+    SessionSettings,
+    load_policy,
+    load_script,
+)
 from codesdk.client import CodeSDKClient
 from codesdk.client.service import HttpService
 from codesdk.contract.actions import ACTIONS, Action, StartTask
@@ -258,6 +269,32 @@ async def test_what_only_reads_is_checked_too(tmp_path: Path):
         assert await sdk.service.head(session.id) == 1
 
 
+async def test_what_only_this_process_can_be_asked_is_checked_too(tmp_path: Path):
+    wrong: Any = 3
+    async with CodeSDK.open(tmp_path / "data") as sdk:
+        session = await sdk.create_session(runtime="scripted", workspace=tmp_path)
+        for principal in (wrong, None, "", "a\ud800", "x" * 65, session.id):
+            with pytest.raises(InvalidRequest, match="principal"):
+                sdk.as_principal(principal)
+        target = io.BytesIO()
+        for name, writing in (
+            ("session_id", sdk.write_bundle(wrong, target)),
+            ("target", sdk.write_bundle(session.id, "bundle.tar.gz")),  # type: ignore[arg-type]
+            ("max_bytes", sdk.write_bundle(session.id, target, max_bytes=-5)),
+            ("max_bytes", sdk.write_bundle(session.id, target, max_bytes="x")),  # type: ignore[arg-type]
+        ):
+            with pytest.raises(InvalidRequest, match=name):
+                await writing
+        assert target.getvalue() == b""
+
+
+@pytest.mark.parametrize("load", [load_script, load_policy])
+@pytest.mark.parametrize("path", [3, b"file", None, "a\0b"])
+def test_a_file_is_loaded_from_a_path_and_from_nothing_else(load: Any, path: object):
+    with pytest.raises(InvalidRequest, match="path: expected a path"):
+        load(path)
+
+
 TRACED = {"request_id": "A request id", "client_id": "A client id", "traceparent": "The traceparent"}
 
 
@@ -321,6 +358,18 @@ OPEN: list[tuple[str, Any]] = [
     ("origin", {"chat": Provider(origin=3)}),  # type: ignore[arg-type]
     ("synchronous", "maybe"),
     ("principal", ""),
+    ("principal", None),
+    ("principal", "a\ud800"),
+    ("principal", "x" * 65),
+    ("hosting", None),
+    ("synchronous", None),
+    ("observers", None),
+    ("subscribers", None),
+    ("logins", None),
+    ("share", None),
+    ("goes_on", None),
+    ("secrets", None),
+    ("secrets", {"API_KEY": "a-secret"}),
     ("principal", 3),
     ("allow_yolo", "no"),
     ("allow_untested", 1),

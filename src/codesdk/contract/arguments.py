@@ -4,7 +4,8 @@ Actions are structs and are checked as such (`validation.checked`); these are no
 """
 
 import os
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 import msgspec
@@ -12,9 +13,12 @@ from msgspec import UNSET, UnsetType
 
 from codesdk.contract.bounds import Bytes, Count, Number, Seconds
 from codesdk.contract.errors import InvalidRequest
+from codesdk.contract.ids import is_id
 from codesdk.contract.jobs import JobState
 from codesdk.contract.records import SessionStatus
 from codesdk.contract.validation import check_key, checked, read_as
+
+_PRINCIPAL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,63}")
 
 
 class Arguments(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,6 +37,7 @@ class Arguments(msgspec.Struct, frozen=True, kw_only=True):
     after_seq: Count | UnsetType = UNSET
     start: Bytes | UnsetType = UNSET
     end: Bytes | UnsetType | None = UNSET
+    max_bytes: Bytes | UnsetType | None = UNSET
     content_type: str | UnsetType = UNSET
     name: str | UnsetType | None = UNSET
     runtime: str | UnsetType = UNSET
@@ -51,9 +56,10 @@ def check_arguments(**given: Any) -> None:
 
 
 def texts(given: object, name: str) -> list[str]:
-    """Return texts that are given in any order as a list. One text is not a list of its characters."""
-    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
-        raise InvalidRequest(f"Invalid argument: {name}: expected a list, got `{type(given).__name__}`.")
+    """Return texts that are given in any order as a list. One text is not a list of its characters, nor a map of its keys."""
+    if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
+        kind = type(cast("object", given)).__name__
+        raise InvalidRequest(f"Invalid argument: {name}: expected a list, got `{kind}`.")
     return read_as(list[str], list(cast("Iterable[object]", given)), name)
 
 
@@ -63,6 +69,16 @@ def path_text(given: object, name: str) -> str:
     if not isinstance(found, str) or "\0" in found:
         raise InvalidRequest(f"Invalid argument: {name}: expected a path, got `{type(found).__name__}`.")
     return found
+
+
+def check_principal(name: object) -> None:
+    """Raise `InvalidRequest` if a principal cannot have this name."""
+    if not isinstance(name, str) or not _PRINCIPAL.fullmatch(name):
+        raise InvalidRequest(
+            "A principal is 1 to 64 letters, digits, _ . @ or -, and begins with a letter or a digit."
+        )
+    if is_id("ses", name):  # uploads are kept under this name, a session's artifacts under its id
+        raise InvalidRequest(f"The principal {name} looks like a session's id. Choose another name.")
 
 
 def check_upload(data: object, content_type: object, name: object, key: object) -> None:

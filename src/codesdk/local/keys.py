@@ -14,9 +14,9 @@ import msgspec
 
 from codesdk.contract.access import PROVIDERS, ProviderName
 from codesdk.contract.api import KeyInfo
+from codesdk.contract.arguments import check_principal
 from codesdk.contract.errors import InvalidRequest, NotFound, StorageFailure
 from codesdk.contract.tools import Record
-from codesdk.local.tokens import check_principal
 from codesdk.store import now, write_file
 
 KEYS = "keys.json"

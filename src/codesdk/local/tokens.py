@@ -6,7 +6,6 @@
 import hashlib
 import hmac
 import os
-import re
 import secrets
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,15 +13,14 @@ from pathlib import Path
 import msgspec
 
 from codesdk.contract.actions import SCOPES, TokenScope
+from codesdk.contract.arguments import check_principal
 from codesdk.contract.errors import InvalidRequest, NotFound, StorageFailure
-from codesdk.contract.ids import is_id
 from codesdk.contract.sender import is_client_id
 from codesdk.contract.tools import Record
 from codesdk.store import now, write_file
 
 TOKENS = "tokens.json"
 PREFIX = "csdk_"
-_PRINCIPAL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,63}")
 
 
 class Token(Record, frozen=True, kw_only=True):
@@ -131,16 +129,6 @@ class TokenFile:
             raise StorageFailure(
                 f"The tokens cannot be written to {self._path}: {error.strerror}."
             ) from error
-
-
-def check_principal(name: object) -> None:
-    """Raise `InvalidRequest` if a principal cannot have this name."""
-    if not isinstance(name, str) or not _PRINCIPAL.fullmatch(name):
-        raise InvalidRequest(
-            "A principal is 1 to 64 letters, digits, _ . @ or -, and begins with a letter or a digit."
-        )
-    if is_id("ses", name):  # uploads are kept under this name, a session's artifacts under its id
-        raise InvalidRequest(f"The principal {name} looks like a session's id. Choose another name.")
 
 
 def _hash(secret: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any, NoReturn, cast
 
 import msgspec
 
+from codesdk.contract.arguments import path_text
 from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.ports import PolicyQuestion
 from codesdk.contract.tools import Subjects, ToolClass
@@ -41,9 +42,9 @@ class RuleTable(Rule, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 def load_policy(path: str | Path) -> RulePolicy:
     """Return the policy in a TOML file. Raise `InvalidRequest`, naming the place, if it is not valid."""
-    source = str(path)
+    source = path_text(path, "path")
     try:
-        with Path(path).open("rb") as file:
+        with Path(source).open("rb") as file:
             data = file.read(MAX_BYTES + 1)  # not all of it: it may have any size
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or type(error).__name__

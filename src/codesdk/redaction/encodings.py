@@ -17,6 +17,8 @@ _PERCENT = "%(?:25)*"
 # A cut off escape, and the bytes of a character in front of it, which may lack their last one.
 UNFINISHED_PERCENT = re.compile(r"(?:%(?:25)*[89A-Fa-f][0-9A-Fa-f]){0,3}(?:%(?:25)*[0-9A-Fa-f]?)?\Z")
 """What the end of a text may cut off of an escape in a URL."""
+TANGLED_PERCENT = re.compile("%(?:25)*2?")
+"""What of a secret reads like the beginning of an escape: in a text one cannot be told from the other by itself."""
 # Capitals that base64 of ASCII is full of come first, so that a few characters stand for all forms. Small
 # letters and digits come last: ids have them, too.
 _TELLING = "ZWXMNJYQVKUHGDFBLPRSTOECAI+/7639"

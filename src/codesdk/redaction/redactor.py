@@ -9,17 +9,18 @@ import functools
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from heapq import heapify, heappop, heapreplace
 from typing import Any, NamedTuple, cast
 
 from codesdk.contract.errors import InvalidRequest
 from codesdk.redaction.encodings import any_percent_escape, by_telling_character
 from codesdk.redaction.patterns import FINISHED, LAST_TWO, MARKER, find_unfinished, may_contain, rest_of
-from codesdk.redaction.spellings import HEAD, Escaped, spelling_of
+from codesdk.redaction.spellings import LONGEST_ESCAPE, Escaped, spelling_of
 
 _FEW = 24  # up to this many needles, one `in` each is faster than an expression of all of them
 _SHORT = 2_000  # in a longer text, too: that expression looks for each needle from every place on
 _BEGINNING = 16
-_LONGEST_ESCAPE = 20  # four bytes as `%25XX`; a pair of `\\uXXXX`, quoted once more, has 12
+_MOST_STEPS = 20_000  # for one piece: a secret that repeats itself could begin everywhere in a text like it
 _CONTEXT = 16
 _LONGEST_HOLD = 8192  # so that a stream that looks like one endless secret cannot stall
 
@@ -56,7 +57,7 @@ class Redactor:
             self._words.insert(0, MARKER)  # matched first, so no secret is found inside a marker
         self._encoded = by_telling_character(encoded)
         # No spelling is shorter than these, so most texts are seen to be free of them at once.
-        self._shortest = min((min(len(needle), HEAD) for needle in self._needles), default=sys.maxsize)
+        self._shortest = min(map(len, self._needles), default=sys.maxsize)
         self._shortest_encoded = min(map(len, encoded), default=sys.maxsize)
         special = any(spelling.special for spelling in self._spellings)
         self._escapes = ("\\",) if special else ("\\u", "\\x", "\\U")
@@ -64,7 +65,8 @@ class Redactor:
     def prepare(self) -> "Redactor":
         """Make all that is made on first use. For another thread: with long secrets it takes a while."""
         for spelling in self._spellings:
-            _ = spelling.backslashed.head, spelling.percented.head
+            spelling.backslashed.prepare()
+            spelling.percented.prepare()
         return self
 
     def text(self, text: str) -> str:
@@ -140,6 +142,11 @@ class Redactor:
         return cut
 
     @property
+    def longest_plain(self) -> int:
+        """The length of the longest known value."""
+        return max((len(spelling.plain) for spelling in self._spellings), default=0)
+
+    @property
     def longest(self) -> int:
         """The length of the longest form of a known value."""
         return max(map(len, self._words), default=0)
@@ -153,13 +160,17 @@ class Redactor:
         return False
 
     def _find_escaped(self, text: str, start: int) -> int:
-        reach = max(start, len(text) - _LONGEST_ESCAPE * self.longest)
-        cut = len(text)
+        reach = max(start, len(text) - LONGEST_ESCAPE * self.longest_plain)
+        cut, steps = len(text), _MOST_STEPS
         for spelling in self._spellings:
+            if steps < 0:
+                return reach
             if "\\" in text:
-                cut = min(cut, spelling.backslashed.find_begun(text, reach))
+                begun, steps = spelling.backslashed.find_begun(text, reach, steps)
+                cut = min(cut, begun)
             if "%" in text:
-                cut = min(cut, spelling.percented.find_begun(text, reach))
+                begun, steps = spelling.percented.find_begun(text, reach, steps)
+                cut = min(cut, begun)
         return cut
 
     def _escaped_in(self, text: str) -> list[Escaped]:
@@ -232,7 +243,7 @@ class StreamRedactor:
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
         # A known secret is held back whole, however it is spelled: what comes behind a part of it would be let out.
-        self._limit = max(_LONGEST_HOLD, _LONGEST_ESCAPE * redactor.longest)
+        self._limit = max(_LONGEST_HOLD, LONGEST_ESCAPE * redactor.longest_plain)
         self._context = ""  # the unredacted end of what was released: a match may look back at it
         self._held = ""
         self._dropping: re.Pattern[str] | None = None
@@ -317,16 +328,22 @@ def _shapes() -> re.Pattern[str]:
 
 def _in_turn(searches: Sequence[Search], text: str, start: int) -> Iterator[Match]:
     """Yield what the searches find, one behind the other, the first searches preferred."""
-    nexts = [search(text, start) for search in searches]
-    while found := min(filter(None, nexts), key=_start_of, default=None):
-        yield found
-        for number, match in enumerate(nexts):
-            if match is not None and match.start < found.end:
-                nexts[number] = searches[number](text, found.end)
-
-
-def _start_of(match: Match) -> int:
-    return match.start
+    nexts = [
+        (found.start, number, found)
+        for number, search in enumerate(searches)
+        if (found := search(text, start))
+    ]
+    heapify(nexts)
+    while nexts:
+        first = nexts[0][2]
+        yield first
+        while nexts and nexts[0][0] < first.end:
+            number = nexts[0][1]
+            found = searches[number](text, first.end)
+            if found is None:
+                heappop(nexts)
+            else:
+                heapreplace(nexts, (found.start, number, found))
 
 
 def _without(text: str, matches: Iterable[Match]) -> str:

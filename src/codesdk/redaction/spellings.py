@@ -17,8 +17,8 @@ import msgspec
 
 from codesdk.contract.errors import InvalidRequest
 from codesdk.redaction.encodings import (
+    TANGLED_PERCENT,
     UNFINISHED_PERCENT,
-    any_percent_escape,
     digits,
     encoded_forms,
     percent_tokens,
@@ -29,12 +29,18 @@ SHORTEST = 4
 
 _SHORT = {'"': '"', "'": "'", "/": "/", "\n": "n", "\r": "r", "\t": "t", "\b": "b", "\f": "f"}
 _HEX = "[0-9A-Fa-f]"
-_BACKSLASH = re.compile(r"\\")
-HEAD = 32
-"""How many characters of a secret are one expression. A secret that repeats itself is compared with a text like it from
-every place on, and a long expression takes long to compile; behind these, each character is looked at once."""
-_MOST_STEPS = 4_000
-"""How far the beginnings of one unfinished secret are followed, for the same reason."""
+_HEAD = 8
+"""How many characters at the beginning of a secret are looked for at once."""
+LONGEST_ESCAPE = 20
+"""How long an escaped character is at most: four bytes as `%25XX`. A pair of `\\uXXXX`, quoted once more, has 12."""
+_FIRST = r"(?<!\\)"
+# Backslashes in front of what reads like an escaped u or x; several at the end, of which each may be escaped.
+_TANGLED = re.compile(r"\\+(?:u0075|x78)|\\{2,}\Z")
+_MOST_TANGLED = 64
+_AGAIN = 20_000
+"""How much may be compared again for secrets with a backslash or a % in them: one that repeats itself is no real one."""
+_DOUBT = LONGEST_ESCAPE * _MOST_TANGLED
+"""How much text must come behind what can be read in two ways before it is certain which one was meant."""
 # An escape cut off by the end of the text, or the first half of a surrogate pair.
 _UNFINISHED = re.compile(
     rf"""(?<!\\)(?:\\++u[dD][89abAB]{_HEX}{{2}}(?:\\+(?:u{_HEX}{{0,3}})?)?
@@ -79,86 +85,142 @@ class Spelling:
     @functools.cached_property
     def backslashed(self) -> "Escaped":
         """The secret with any mixture of backslash escapes."""
-        return Escaped(self.plain, _tokens(self.plain), _BACKSLASH, _UNFINISHED)
+        return Escaped(self.plain, _tokens(self.plain), _TANGLED, _UNFINISHED)
 
     @functools.cached_property
     def percented(self) -> "Escaped":
         """The secret with any mixture of the escapes of URLs."""
-        escape = any_percent_escape([self.plain])
-        return Escaped(self.plain, percent_tokens(self.plain), escape, UNFINISHED_PERCENT)
+        return Escaped(self.plain, percent_tokens(self.plain), TANGLED_PERCENT, UNFINISHED_PERCENT)
 
 
 class Escaped:
-    """A secret as expressions, one for each character, each escaped or not."""
+    """A secret as expressions, one for each character, each escaped or not; found in linear work.
+
+    One expression of all of them would be compared with the text from every place on, and take long to compile. So
+    characters are compared one by one behind the first few, by the algorithm of Knuth, Morris and Pratt: where the text
+    differs, the next place where the secret may begin is known from what was compared.
+    """
 
     def __init__(
-        self, plain: str, tokens: Iterable[str], escape: re.Pattern[str], unfinished: re.Pattern[str]
+        self, plain: str, tokens: Iterable[str], tangles: re.Pattern[str], unfinished: re.Pattern[str]
     ) -> None:
-        self._plain = plain
-        self._tokens = list(tokens)
-        self._escape = escape
+        """`tangles` matches what of a secret reads like an escape itself: its characters are one expression."""
+        self._units = list(_units(plain, list(tokens), tangles))
         self._unfinished = unfinished
 
+    def prepare(self) -> None:
+        """Compile what is otherwise compiled on first use."""
+        _ = self._head, self._each, self._borders
+
+    def find(self, text: str, start: int) -> tuple[int, int] | None:
+        """Return where a text has the secret, from `start` on."""
+        each, borders, again = self._each, self._borders, _AGAIN + len(text)
+        while head := self._head.search(text, start):
+            at, state, starts = head.start(), 0, list[int]()
+            while True:
+                found = each[state].match(text, at)
+                if found is not None:
+                    starts.append(at)
+                    at, state = found.end(), state + 1
+                    if state == len(each):
+                        return starts[-state], at
+                elif state == 0:
+                    break
+                elif self._ambiguous < state and again > 0:
+                    at, again = starts[-state] + 1, again - state
+                    break
+                else:
+                    state = borders[state]
+            start = max(at, head.start() + 1)
+        return None
+
+    def find_begun(self, text: str, start: int, steps: int) -> tuple[int, int]:
+        """Return where the escaped secret may begin, cut off by the text's end, else the text's length; and steps left.
+
+        Where that would take more steps, `start`.
+        """
+        each, borders, again = self._each, self._borders, _AGAIN
+        cut = self._unfinished.search(text, start)
+        end = len(text) if cut is None else cut.start()
+        reach, at = end - LONGEST_ESCAPE * _HEAD, start
+        while steps >= 0:
+            first = self._head.search(text, at) or each[0].search(text, max(at, reach))
+            if first is None or first.start() >= end:
+                return end, steps
+            at, state, starts = first.start(), 0, list[int]()
+            while at < end:
+                steps -= 1
+                found = each[state].match(text, at) if state < len(each) else None
+                if found is not None:
+                    starts.append(at)
+                    at, state = found.end(), state + 1
+                elif self._in_doubt(starts, at, state, end):
+                    return starts[-state], steps
+                elif state == 0:
+                    break
+                elif self._ambiguous < state and again > 0:
+                    at, again = starts[-state] + 1, again - state
+                    state = 0
+                    break
+                else:
+                    state = borders[state]
+            if at >= end:
+                if state == len(each) and at == end and not self._in_doubt(starts, at, state, end):
+                    state = borders[state]
+                if state:
+                    return starts[-state], steps
+            at = max(at, first.start() + 1)
+        return start, steps
+
+    def _in_doubt(self, starts: list[int], at: int, state: int, end: int) -> bool:
+        """Return whether what came last can still turn out to be the secret, read in another way."""
+        tangled = [n for n in self._tangled if n <= state] if state else []
+        if not tangled:
+            return False
+        place = at if tangled[-1] == state else starts[tangled[-1] - state]
+        return end - place <= _DOUBT
+
     @functools.cached_property
-    def head(self) -> re.Pattern[str]:
-        """An expression for the secret, or for the beginning of a long one."""
-        return re.compile("".join(self._tokens[:HEAD]))
+    def _head(self) -> re.Pattern[str]:
+        return re.compile("".join(unit for _, unit in self._units[:_HEAD]))
 
     @functools.cached_property
     def _each(self) -> list[re.Pattern[str]]:
-        compiled = {token: re.compile(token) for token in set(self._tokens)}
-        return [compiled[token] for token in self._tokens]
+        compiled = {unit: re.compile(unit) for unit in {unit for _, unit in self._units}}
+        return [compiled[unit] for _, unit in self._units]
 
-    def find(self, text: str, start: int) -> tuple[int, int] | None:
-        """Return where a text has the secret with an escape in it; of a long one, as much of it as the text has.
+    @functools.cached_property
+    def _ambiguous(self) -> int:
+        """The first unit that may be read as the beginning of an escape: behind it, another place can be a beginning, too."""
+        marks = (number for number, (literal, _) in enumerate(self._units) if literal[0] in "\\%")
+        return next(marks, len(self._units))
 
-        Without an escape it is a word, found elsewhere. Linear: what was followed to the end is removed.
-        """
-        escape = self._escape.search(text, start)
-        while escape and (head := self.head.search(text, max(start, escape.start() - len(self._plain)))):
-            start, after = head.span()
-            escape = self._escape.search(text, start)
-            if escape is not None and self._goes_on(text, after, escape.start()):
-                end, _ = self._follow(text, after, len(text), HEAD)
-                if escape.start() < end:
-                    return start, end
-            start += 1
-        return None
+    @functools.cached_property
+    def _tangled(self) -> list[int]:
+        return [number for number, (literal, _) in enumerate(self._units) if len(literal) > 1]
 
-    def _goes_on(self, text: str, at: int, escape: int) -> bool:
-        """Return whether what is between the head and an escape, if it is behind the head, may belong to the secret."""
-        size = escape - at
-        if size <= 0 or size > len(self._plain) - HEAD:
-            return size <= 0
-        return _with_plus(text[at:escape]) == _with_plus(self._plain[HEAD : HEAD + size])
+    @functools.cached_property
+    def _borders(self) -> list[int]:
+        """For each number of units, how many of the first of them are also the last of them, but not all."""
+        # The first one looks behind itself, for a backslash; for the others what was there is known.
+        units = [unit.replace(_FIRST, "", 1) for _, unit in self._units]
+        borders, border = [0, 0], 0
+        for unit in units[1:]:
+            while border and unit != units[border]:
+                border = borders[border]
+            border += unit == units[border]
+            borders.append(border)
+        return borders
 
-    def find_begun(self, text: str, start: int) -> int:
-        """Return where the escaped secret may begin, cut off by the text's end; else the text's length.
 
-        Where that would take too long, a place from which on it may begin.
-        """
-        cut = self._unfinished.search(text, start)
-        end = len(text) if cut is None else cut.start()
-        steps = _MOST_STEPS
-        for found in self._each[0].finditer(text, start):
-            if found.start() >= end:
-                break
-            reached, place = self._follow(text, found.start(), end)
-            steps -= place + 1
-            if (reached >= end and place < len(self._tokens)) or steps < 0:
-                return found.start()
-        return end
-
-    def _follow(self, text: str, at: int, end: int, place: int = 0) -> tuple[int, int]:
-        """Return how far a text goes on like the secret from its token number `place` on, and to which token."""
-        each = self._each
-        while place < len(each) and at < end:
-            found = each[place].match(text, at)
-            if found is None:
-                break
-            at = found.end()
-            place += 1
-        return at, place
+def _units(plain: str, tokens: list[str], tangles: re.Pattern[str]) -> Iterator[tuple[str, str]]:
+    """Yield each character of a secret with its expression, and tangled ones together."""
+    at = 0
+    while at < len(plain):
+        tangled = tangles.match(plain, at)
+        size = 1 if tangled is None else max(1, min(len(tangled[0]), _MOST_TANGLED))
+        yield plain[at : at + size], "".join(tokens[at : at + size])
+        at += size
 
 
 def _tokens(word: str) -> Iterator[str]:
@@ -169,7 +231,7 @@ def _tokens(word: str) -> Iterator[str]:
     something else.
     """
     runs = [(character, len(list(same))) for character, same in groupby(word)]
-    escape, first = r"\\++", r"(?<!\\)"
+    escape, first = r"\\++", _FIRST
     for place, (character, count) in enumerate(runs):
         code = _escaped(character)
         if character == "\\" and place < len(runs) - 1:
@@ -180,11 +242,6 @@ def _tokens(word: str) -> Iterator[str]:
         for _ in range(count):
             yield rf"(?:{first}{escape}(?:{code})|{re.escape(character)})"
             escape, first = r"\\++", ""
-
-
-def _with_plus(text: str) -> str:
-    """Return a text with the spaces as URLs may have them."""
-    return text.replace(" ", "+")
 
 
 def _escaped(character: str) -> str:

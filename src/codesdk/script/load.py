@@ -13,6 +13,7 @@ from typing import Any, NoReturn, cast
 import msgspec
 from msgspec import inspect
 
+from codesdk.contract.arguments import path_text
 from codesdk.contract.errors import InvalidRequest
 from codesdk.script import model
 from codesdk.script.nodes import Node, fault, read_json, read_object, read_yaml
@@ -32,7 +33,7 @@ def load_script(path: str | Path, source: str | None = None) -> model.Script:
     Raise `InvalidRequest`, naming the place, if it is not valid. `source` names the file in messages where
     its full path should not be shown.
     """
-    path = Path(path)
+    path = Path(path_text(path, "path"))
     source = source or str(path)
     try:
         if not path.is_file():

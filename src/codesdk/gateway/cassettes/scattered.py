@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 
-from codesdk.redaction import MARKER, Redactor
+from codesdk.redaction import Redactor
 
 _PLACES = ("index", "output_index", "content_index", "summary_index", "item_id")
 _ANY_PLACE = frozenset(_PLACES)
@@ -73,10 +73,7 @@ def splice(pieces: Sequence[str], edits: Sequence[Edit]) -> list[str]:
 def _secrets_in(text: str, redactor: Redactor) -> list[Edit]:
     if not redactor.suspects(text):
         return []
-    return [
-        Edit(match.start(), match.end(), (match["user"] or "") + MARKER)
-        for match in redactor.matches(text, 0)
-    ]
+    return [Edit(*match) for match in redactor.matches(text, 0)]
 
 
 class _Event:
