@@ -133,8 +133,10 @@ class Redactor:
         last, one = text[-2:], text[-1:]
         if suspected or last in LAST_TWO or one in LAST_TWO:  # every delta comes here, and most end otherwise
             cut = find_unfinished(text, start, suspected)
-        for word in self._by_pair.get(last, ()):
-            cut = min(cut, _find_begun(word, text, start))
+        if size > 1 and last in self._all_words:
+            for word in self._words:
+                if last in word:
+                    cut = min(cut, _find_begun(word, text, start))
         if cut == size > start and one in self._openings:
             cut = size - 1
         if self._spellings and ("\\" in text or "%" in text):
@@ -194,13 +196,9 @@ class Redactor:
         return frozenset(word[0] for word in self._words)
 
     @functools.cached_property
-    def _by_pair(self) -> dict[str, list[str]]:
-        """The words by each two characters in a row: a text that ends with others cuts none of them off."""
-        found: dict[str, list[str]] = {}
-        for word in self._words:
-            for pair in {word[at : at + 2] for at in range(len(word) - 2)}:
-                found.setdefault(pair, []).append(word)
-        return found
+    def _all_words(self) -> str:
+        """All words, one behind the other: a text that ends with two characters that are not in here cuts none of them off."""
+        return "\0".join(self._words)
 
     @functools.cached_property
     def _any_usual(self) -> re.Pattern[str]:
