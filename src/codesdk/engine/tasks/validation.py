@@ -11,6 +11,8 @@ from codesdk.contract.errors import InvalidRequest
 
 MAX_DEPTH = 100
 """How deep JSON from outside may be nested, so that any reader can parse it without overflowing its stack."""
+MAX_OPTIONS_BYTES = 256 * 1024
+"""How large a `runtime_config` may be: it is searched for secrets and written with each task."""
 MAX_ID_CHARS = 1_000
 """How long an id of a runtime's own may be: of a message, of a block of one, of a call."""
 # One without an end counts, too: else the search for it would begin again at each of its quotes.
