@@ -47,6 +47,14 @@ class StillLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         super().__init__()
         self.now_s = 1_000.0
+        self.in_threads: set[asyncio.Future[Any]] = set()
+        """What threads do for the engine."""
+
+    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> "asyncio.Future[Any]":
+        future = super().run_in_executor(executor, func, *args)
+        self.in_threads.add(future)
+        future.add_done_callback(self.in_threads.discard)
+        return future
 
     def time(self) -> float:
         return self.now_s
@@ -190,7 +198,8 @@ class World:
         """Go on until nothing is ready and nothing is under way in a thread."""
         for _ in range(MANY_TURNS if turns is None else turns):
             if self.loop.idle:
-                waiting = [future for future in self.lifeline.under_way if not future.done()]
+                begun = self.lifeline.under_way | self.loop.in_threads
+                waiting = [future for future in begun if not future.done()]
                 if not waiting or turns is not None:
                     break
                 self._wait(asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED))

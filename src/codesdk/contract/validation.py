@@ -25,6 +25,8 @@ from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.text import is_text
 
 MAX_KEY_CHARS = 200
+LONG_BYTES = 32 * 1024
+"""From this size on, JSON is walked through in a thread: each byte may be a value, and a step for each takes long."""
 S = TypeVar("S", bound=msgspec.Struct)
 T = TypeVar("T")
 MAX_WORDS_CHARS = 500
@@ -55,6 +57,14 @@ def read_as(kind: type[T], value: object, at: str = "") -> T:
     if unsayable:
         raise InvalidRequest(f"Invalid argument: {unsayable[0]}, which JSON cannot represent.")
     return cast("T", found)
+
+
+def is_long(value: object) -> bool:
+    """Return whether a value is to be walked through in a thread, not on the event loop; so is one that is no JSON."""
+    try:
+        return len(msgspec.json.encode(value)) > LONG_BYTES
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        return True
 
 
 def check_key(key: object) -> None:

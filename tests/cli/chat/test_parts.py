@@ -12,9 +12,10 @@ from hypothesis import given, strategies as st
 from prompt_toolkit.key_binding.key_processor import KeyPress
 from prompt_toolkit.keys import Keys
 from rich.text import Text
+from tests.tools.json_schema.hang_guard import hang_guard
 
-from codesdk.cli.chat import complete
-from codesdk.cli.chat.blocks import MAX_HELD_LINES, Block, Blocks
+from codesdk.cli.chat import blocks as chat_blocks, complete
+from codesdk.cli.chat.blocks import MAX_HELD_CHARS, MAX_HELD_LINES, Block, Blocks
 from codesdk.cli.chat.complete import matching_files
 from codesdk.cli.chat.history import KEPT_BYTES, MAX_BYTES, history_file
 from codesdk.cli.chat.keys_in import PasteParser
@@ -103,6 +104,20 @@ def test_long_code_is_handed_out_in_pieces_that_are_whole_fences():
     assert [block.joins for block in found] == [False, True, True]
     shown = "".join(block.text for block in [*found, *blocks.end()])
     assert [line for line in lines if f"{line}\n" not in f"{shown}\n".replace("~~~", "\n")] == []
+
+
+def test_a_paragraph_of_many_lines_is_held_in_linear_work(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(chat_blocks, "MAX_HELD_CHARS", 1_000_000)
+    with hang_guard():
+        found = split("a\n" * 250_000)
+    assert [len(block.text) for block in found] == [2 * 250_000 - 1]
+
+
+def test_long_text_is_handed_out_in_pieces_of_the_most_that_is_held():
+    line = "a" * (MAX_HELD_CHARS // 4)
+    found = split(f"{line}\n" * 10)
+    assert [len(block.text.split("\n")) for block in found] == [5, 5]
+    assert [block.joins for block in found] == [False, True]
 
 
 @given(ANY, st.integers(1, 130))

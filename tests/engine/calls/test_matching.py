@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from tests.tools.json_schema.hang_guard import hang_guard
 
 from codesdk.contract.runtime import ToolAnnouncement
 from codesdk.contract.tools import ToolIdentity
@@ -17,7 +18,7 @@ IDENTITY = ToolIdentity(tool_call_id="call_1", attempt=1, input_hash="sha256:1")
 
 def arrival(runtime_id: str | None = None) -> Arrival:
     item = ToolAnnouncement(name="fake.read", input={"path": "a"}, runtime_tool_call_id=runtime_id)
-    return take(Redactor(), item, "mcp")
+    return take(Redactor(), item, "mcp", 1_000)
 
 
 def opened(given: Arrival) -> LiveCall:
@@ -52,3 +53,16 @@ async def test_a_call_that_could_not_be_opened_has_no_announcement():
         await matching.open_early(arrival(), opening)
     assert matching.early == []
     assert await matching.take_early(arrival("c1")) is None
+
+
+async def test_calls_that_were_never_made_are_taken_in_one_pass():
+    matching, judged = Matching(), asyncio.get_running_loop().create_future()
+    first, second = arrival("c1"), arrival("c2")
+    state = CallState(identity=IDENTITY, name="fake.read", tool_class="read_only")
+    calls = [LiveCall(state=state, origin="mcp", input=first.input, judged=judged) for _ in range(100_000)]
+    for number, call in enumerate(calls):
+        matching.announce(second if number == 7 else first, call)
+    with hang_guard():
+        assert matching.take_unmet("c2") == [calls[7]]
+        assert matching.take_unmet() == [*calls[:7], *calls[8:]]
+    assert matching.take_unmet() == []

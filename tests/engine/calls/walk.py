@@ -17,6 +17,7 @@ import msgspec
 
 from codesdk import CodeSDK, Session
 from codesdk.contract.runtime import ToolAnnouncement, ToolEnded
+from codesdk.contract.settings import Limits
 from codesdk.testing.fakes import FAKE_CAPABILITIES, FakeRuntime, FakeTask, done, memory_sdk, message
 from codesdk.tools import ToolContext, ToolRegistry
 from codesdk.tools.mcp.memory import in_memory
@@ -131,7 +132,8 @@ def _is_property(frame: FrameType) -> bool:
 async def running(**options: Any) -> AsyncIterator[tuple[CodeSDK, Session, FakeTask]]:
     """Give a running task of a runtime that mixes origins."""
     runtime = FakeRuntime(capabilities=HYBRID)
-    async with memory_sdk(runtimes=[runtime], tools=tools()) as sdk:
+    limits = options.pop("limits", None) or Limits()
+    async with memory_sdk(runtimes=[runtime], tools=tools(), limits=limits) as sdk:
         given = {"permission_mode": "yolo", "native_tools": ["Bash"], **options}
         session = await sdk.create_session(runtime="fake", **given)
         await session.start("Go")

@@ -1,6 +1,7 @@
 """Idempotency keys: the same request under the same key is carried out once, however often and whenever it comes."""
 
 import asyncio
+import threading
 from typing import Any
 from unittest.mock import Mock
 
@@ -13,6 +14,8 @@ from codesdk.contract import events as ev
 from codesdk.contract.actions import EquipSession
 from codesdk.contract.messages import user
 from codesdk.contract.settings import SessionConfig
+from codesdk.contract.validation import LONG_BYTES
+from codesdk.engine.sessions import actions, keys
 from codesdk.engine.sessions.actions import _said
 from codesdk.store.memory import MemoryLog
 from codesdk.testing.fakes import delta, done
@@ -247,3 +250,28 @@ def test_no_hash_of_a_secret_is_stored_with_a_key():
     assert _said(EquipSession(session_id="ses_1", mcp_servers={"docs": {}})) != _said(
         EquipSession(session_id="ses_1", mcp_servers={"files": {}})
     )
+
+
+@pytest.mark.parametrize("is_long", [True, False])
+def test_a_long_request_is_checked_and_hashed_beside_the_event_loop(
+    is_long: bool, monkeypatch: pytest.MonkeyPatch
+):
+    beside: dict[str, bool] = {}
+
+    def watch(module: Any, name: str) -> None:
+        work = getattr(module, name)
+
+        def watched(value: Any) -> Any:
+            beside[name] = threading.current_thread() is not threading.main_thread()
+            return work(value)
+
+        monkeypatch.setattr(module, name, watched)
+
+    with rig() as r:
+        session = r.open()
+        watch(actions, "checked")
+        watch(keys, "hash_json")
+        text = "x" * (LONG_BYTES if is_long else 10)
+        task = r.start(session, text, idempotency_key="k")
+        assert beside == {"checked": is_long, "hash_json": is_long}
+        assert r.start(session, text, idempotency_key="k").id == task.id

@@ -5,6 +5,7 @@ from tests.engine.rig import Rig, rig
 from codesdk import Busy, Conflict, Session, StorageFailure, Task
 from codesdk.contract import events as ev
 from codesdk.contract.settings import Limits
+from codesdk.engine.sessions.queue import MOST_WAITING
 from codesdk.engine.sessions.registry import RETRY_S
 from codesdk.testing.fakes import FakeRuntime, delta, done
 
@@ -168,3 +169,16 @@ def test_resume_needs_a_slot_too():
         finish(r, one)
         assert r.refused(one.resume(), Conflict) == "CONFLICT"
         assert len(r.all(one, ev.SessionResumed)) == 1
+
+
+def test_the_messages_that_wait_in_a_session_are_bounded_together():
+    with rig(limits=Limits(max_message_bytes=1_000)) as r:
+        session = r.open()
+        for _ in range(1 + MOST_WAITING):
+            r.start(session, "x" * 900)
+        before = r.story(session)
+        assert r.refused(session.start("x" * 900), Busy) == "QUEUE_FULL"
+        assert r.story(session) == before
+        r.emit(done())
+        r.start(session, "x" * 900)
+        assert r.refused(session.start("x" * 900), Busy) == "QUEUE_FULL"

@@ -90,3 +90,11 @@ async def test_options_that_the_other_runtime_does_not_take_are_lost_and_the_log
         log, blobs = sdk.archive.log, sdk.archive.blobs
         assert await verify_session(log, blobs, session.id) == []
         assert (await replay_session(log, blobs, session.id))[1] == []
+
+
+async def test_options_for_the_other_runtime_have_a_largest_size():
+    async with memory_sdk(runtimes=[FakeRuntime(name="one"), FakeRuntime(name="two")]) as sdk:
+        session = await sdk.create_session(runtime="one")
+        with pytest.raises(InvalidRequest, match=r"The runtime_config may have 262,144 bytes"):
+            await session.move("two", runtime_config={"k": "x" * 262_144})
+        assert (await session.info()).runtime == "one"

@@ -20,6 +20,7 @@ from codesdk.contract.messages import Reasoning, Text, user
 from codesdk.contract.ports import FileChange, ToolRun
 from codesdk.contract.runtime import Draft, Failed, Finished
 from codesdk.contract.settings import SessionConfig, SessionSettings
+from codesdk.engine.tasks.validation import MAX_OPTIONS_BYTES
 from codesdk.redaction.redactor import MARKER
 from codesdk.testing.fakes import FakeTools, call, delta, done, message
 
@@ -220,6 +221,15 @@ def test_a_session_that_could_not_be_written_down_is_refused(w: World, config: d
     with pytest.raises(InvalidRequest):
         w.create(**config)
     assert w.get(w.engine.archive.sessions()) == []
+
+
+def test_options_of_a_runtime_have_a_largest_size():
+    with world() as w:
+        most = {"k": "x" * (MAX_OPTIONS_BYTES - len('{"k":""}'))}
+        w.create(settings=SessionSettings(runtime_config=most))
+        with pytest.raises(InvalidRequest, match=r"The runtime_config may have 262,144 bytes, not 262,145"):
+            w.create(settings=SessionSettings(runtime_config={"k": most["k"] + "x"}))
+        assert len(w.get(w.engine.archive.sessions())) == 1
 
 
 def test_grants_are_a_sessions_own_and_outlive_the_process(w: World):

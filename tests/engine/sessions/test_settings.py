@@ -13,6 +13,7 @@ from codesdk.contract import events as ev
 from codesdk.contract.settings import Budget, Budgets, SettingsChange, merge_values
 from codesdk.engine.log.recorder import DURABLE_TYPES
 from codesdk.engine.permits import Permits
+from codesdk.redaction import Redactor
 from codesdk.store.audit.entries import entry_of
 from codesdk.testing.fakes import call, done, message
 
@@ -179,6 +180,15 @@ def test_what_cannot_be_changed_is_refused_and_nothing_is_written(fields: dict[s
         with pytest.raises(InvalidRequest, match=problem):
             change(r, session, **fields)
         assert r.last(session).seq == at
+
+
+def test_values_are_measured_before_they_are_searched_for_secrets(monkeypatch: pytest.MonkeyPatch):
+    with rig() as r:
+        session = r.open()
+        monkeypatch.setattr(Redactor, "value", lambda *_: pytest.fail("they were searched"))
+        with pytest.raises(InvalidRequest, match="65,536 bytes"):
+            change(r, session, values={"k": [[]] * 30_000})
+        monkeypatch.undo()
 
 
 def test_all_values_together_are_bounded():

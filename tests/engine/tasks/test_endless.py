@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from tests.engine.rig import Rig, rig
 from tests.engine.steps import steps_of
+from tests.tools.json_schema.hang_guard import hang_guard
 
 from codesdk.contract.errors import ErrorInfo
 from codesdk.contract.events import (
@@ -173,6 +174,37 @@ def test_how_deep_a_document_is_takes_as_many_steps_for_a_large_one_as_for_a_sma
     small, large = (b'{"l":[' + b",".join([b"[[]]"] * count) + b"]}" for count in (500, 50_000))
     assert not is_deep(small)
     assert steps_of(lambda: is_deep(large)) <= steps_of(lambda: is_deep(small))
+
+
+def test_how_deep_a_document_is_takes_as_many_steps_for_a_deep_one_as_for_a_flat_one():
+    flat, deep = b"[" + b"[]," * 10_000 + b"[]]", (b"[" * 99 + b"]" * 99) * 100
+    assert (is_deep(flat), is_deep(deep)) == (False, False)
+    assert steps_of(lambda: is_deep(deep)) <= steps_of(lambda: is_deep(flat))
+
+
+def test_how_deep_a_document_is_is_found_in_one_pass_also_if_a_string_in_it_has_no_end():
+    with hang_guard():
+        assert is_deep(b"[" * 101 + b'"' + b'\\"' * 500_000)
+
+
+@pytest.mark.parametrize(
+    ("document", "deep"),
+    [
+        (b"[" * 100 + b" " * 100 + b"]" * 100, False),
+        (b"[" * 101 + b"]" * 101, True),
+        (b'{"a":' * 100 + b"[]" + b"}" * 100, True),
+        (b"[" + b'{"a":[]},' * 200 + b"1]", False),
+        (b'["' + b"[" * 300 + b'"]', False),
+        (b'["' + b'\\"[' * 300 + b'\\\\"]', False),
+        (b'["\\\\"' + b"[" * 300 + b"]", True),
+        (b"[" * 300 + b"]" * 300, True),
+        (b"[]" * 150 + b"[", True),
+        (b"][" * 150, True),
+        (b"[]" * 150, False),
+    ],
+)
+def test_brackets_count_as_deep_beyond_a_hundred_levels_or_if_they_do_not_match(document: bytes, deep: bool):
+    assert is_deep(document) is deep
 
 
 def test_calls_that_are_announced_and_never_made_are_counted():

@@ -28,6 +28,7 @@ class Blocks:
 
     def __init__(self) -> None:
         self._lines: list[str] = []
+        self._held_chars = 0  # of text; what is in a fence counts by lines
         self._line = ""
         self._fence = ""
         self._opening = ""
@@ -87,7 +88,8 @@ class Blocks:
         if opened:
             self._fence, self._opening = opened.group(1), line
         self._lines.append(line)
-        if sum(map(len, self._lines)) > MAX_HELD_CHARS and not opened:
+        self._held_chars += len(line)
+        if self._held_chars > MAX_HELD_CHARS and not opened:
             found += self._cut()
             self._joins = True
         return found
@@ -102,7 +104,7 @@ class Blocks:
 
     def _cut(self) -> list[Block]:
         lines, joins = self._lines, self._joins
-        self._lines = []
+        self._lines, self._held_chars = [], 0
         apart = bool(lines) and lines[-1] == ""
         while lines and lines[-1] == "":
             lines.pop()

@@ -20,12 +20,21 @@ from codesdk.contract.ownership import WireCall
 from codesdk.contract.runtime import Ruling, ToolAnnouncement, ToolDropped, ToolEnded, ToolReply
 from codesdk.contract.text import is_text, mend
 from codesdk.contract.tools import Question, ToolIdentity, ToolOrigin
+from codesdk.contract.validation import is_long
 from codesdk.engine.calls import ledger
 from codesdk.engine.calls.approvals import Approvals
 from codesdk.engine.calls.carried import issue_again
 from codesdk.engine.calls.evaluation import judge, known_tools, nobody_to_ask, rule_behind
 from codesdk.engine.calls.execution import Executions
-from codesdk.engine.calls.inputs import Arrival, LiveCall, Resolution, UnusableCall, default_origin, take
+from codesdk.engine.calls.inputs import (
+    Arrival,
+    LiveCall,
+    Resolution,
+    UnusableCall,
+    default_origin,
+    take,
+    take_in,
+)
 from codesdk.engine.calls.matching import Matching
 from codesdk.engine.calls.mcp_calls import ENDING, Request, Requests
 from codesdk.engine.calls.questions import answered, asking
@@ -74,6 +83,7 @@ class Calls:
         self._violated = violated
         capabilities = resources.capabilities()
         self._default_origin: ToolOrigin = default_origin(capabilities.tool_execution_model)
+        self._max_input_bytes = scope.ports.limits.max_event_bytes
         self._tools = known_tools(scope.tools.specs(), capabilities.native_tools)
         self._live: dict[str, LiveCall] = {}
         self._asked: dict[str, LiveCall] = {}
@@ -108,10 +118,21 @@ class Calls:
     def request(self, name: str, arguments: Any, runtime_id: str | None) -> "asyncio.Future[ToolReply]":
         """Take a call made over MCP. Return a future of its outcome; cancelling that means hanging up."""
         item = ToolAnnouncement(name=name, input=arguments, runtime_tool_call_id=runtime_id)
+        if is_long(arguments):
+            return asyncio.create_task(self._request_long(item))
+        return self._wait_for(self._requested(item))
+
+    async def _request_long(self, item: ToolAnnouncement) -> ToolReply:
+        return await self._wait_for(await asyncio.to_thread(self._requested, item))
+
+    def _requested(self, item: ToolAnnouncement) -> Arrival:
         try:
-            arrival = take(self._scope.redactor, item, "mcp")
+            return take(self._scope.redactor, item, "mcp", self._max_input_bytes)
         except UnusableCall as problem:
             raise InvalidRequest(f"The call cannot be made: {problem}") from None
+
+    def _wait_for(self, arrival: Arrival) -> "asyncio.Future[ToolReply]":
+        """Have a call made that came over MCP, once however often it came, and return a future of its outcome."""
         request = self.requests.find(arrival)
         if request.worker is None:
             if self._closed:
@@ -122,7 +143,7 @@ class Calls:
     async def may_run(self, item: ToolAnnouncement) -> Ruling:
         """Decide a call that the runtime would run. If it may, its start is stored."""
         arrival = None if self._closed else await self._take(item, "native")
-        if arrival is None or item.runtime_tool_call_id is None:
+        if arrival is None or self._closed or item.runtime_tool_call_id is None:
             return Ruling(denied=ENDING.result if self._closed else UNWRITTEN)
         call = self._asked.get(item.runtime_tool_call_id)
         if call is None or call.input.digest != arrival.input.digest:
@@ -137,7 +158,7 @@ class Calls:
     async def ask_user(self, item: ToolAnnouncement, question: Question) -> ToolReply:
         """Ask what a tool of the runtime's own asks. Return the answer, or as an error why there is none."""
         arrival = None if self._closed else await self._take(item, "native")
-        if arrival is None or item.runtime_tool_call_id is None:
+        if arrival is None or self._closed or item.runtime_tool_call_id is None:
             return ENDING
         call = await self._open(arrival)
         call.prepared = asking(question, UNCONFINED)
@@ -242,7 +263,7 @@ class Calls:
     async def _take(self, item: ToolAnnouncement, origin: ToolOrigin) -> Arrival | None:
         """Take a call in. Note one that cannot be recorded, and tell a runtime that waits for it."""
         try:
-            return take(self._scope.redactor, item, origin)
+            return await take_in(self._scope.redactor, item, origin, self._max_input_bytes)
         except UnusableCall as problem:
             await self._intake.malformed(str(problem), item)
             runtime_id: object = item.runtime_tool_call_id

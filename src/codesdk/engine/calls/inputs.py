@@ -15,6 +15,7 @@ from codesdk.contract.errors import CodeSDKError
 from codesdk.contract.ports import PreparedCall, ToolRun
 from codesdk.contract.runtime import ToolAnnouncement, ToolReply
 from codesdk.contract.tools import Subjects, ToolOrigin, Verdict
+from codesdk.contract.validation import is_long
 from codesdk.engine.log.state import CallState
 from codesdk.engine.tasks.validation import MAX_DEPTH, MAX_ID_CHARS, is_deep
 from codesdk.redaction import Redactor
@@ -82,28 +83,49 @@ def default_origin(model: ToolExecutionModel) -> ToolOrigin:
     return "native" if model == "runtime_internal" else "stream"
 
 
-def take(redactor: Redactor, item: ToolAnnouncement, origin: ToolOrigin) -> Arrival:
-    """Take a call in. Raise `UnusableCall` if it cannot be recorded."""
+async def take_in(redactor: Redactor, item: ToolAnnouncement, origin: ToolOrigin, most: int) -> Arrival:
+    """Take a call in, in a thread if that takes long. Raise `UnusableCall` if it cannot be recorded."""
+    if is_long(item.input):
+        return await asyncio.to_thread(take, redactor, item, origin, most)
+    return take(redactor, item, origin, most)
+
+
+def take(redactor: Redactor, item: ToolAnnouncement, origin: ToolOrigin, most: int) -> Arrival:
+    """Take a call in, whose input may have `most` bytes. Raise `UnusableCall` if it cannot be recorded."""
     if not _is_sound(item):
         raise UnusableCall("a tool call without a usable name or id.")
     try:
-        given = take_input(redactor, item.input)
+        given = take_input(redactor, item.input, most)
     except (CanonicalError, CodeSDKError, RecursionError) as error:
         raise UnusableCall(f"the input of a tool call is not usable ({error}).") from None
     return Arrival(item=item, origin=origin, name=redactor.text(item.name), input=given)
 
 
-def take_input(redactor: Redactor, value: Any) -> CallInput:
+def take_input(redactor: Redactor, value: Any, most: int) -> CallInput:
     """Return an input as it can be stored and hashed. Raise `CanonicalError` if it cannot."""
-    redacted = redactor.value(value)
-    digest = hash_json(redacted)
-    data = msgspec.json.encode(redacted)
+    # Encoded first: all else takes a step for each value in it, and this tells at little cost how many there may be.
+    data = _encode(value)
+    if len(data) > most:
+        raise CanonicalError(
+            f"it has {len(data):,} bytes, more than the {most:,} of limits.max_event_bytes; make it several calls"
+        )
     if len(data) > MAX_DEPTH and is_deep(data):
         raise CanonicalError(f"it is nested deeper than {MAX_DEPTH} levels")
+    redacted = redactor.value(value)
+    digest = hash_json(redacted)
+    if redacted is not value:
+        data = _encode(redacted)
     stored = msgspec.json.decode(data)
     if stored != redacted:  # a set or a tuple: what is stored is what counts
         digest = hash_json(stored)
     return CallInput(value=value, stored=stored, data=data, digest=digest, redacted=redacted is not value)
+
+
+def _encode(value: Any) -> bytes:
+    try:
+        return msgspec.json.encode(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise CanonicalError(f"it is not JSON: {error}") from None
 
 
 def _is_sound(item: ToolAnnouncement) -> bool:

@@ -90,13 +90,14 @@ class Matching:
 
     def take_unmet(self, runtime_id: str | None = None) -> list[LiveCall]:
         """Return and forget the announced calls that were never made, or only the one with this id."""
-        unmet = [
-            entry
-            for entry in self._announced
-            if runtime_id is None or entry[0].item.runtime_tool_call_id == runtime_id
-        ]
-        self._announced = [entry for entry in self._announced if entry not in unmet]
-        return [call for _, call in unmet]
+        unmet: list[LiveCall] = []
+        announced, self._announced = self._announced, []
+        for entry in announced:
+            if runtime_id is None or entry[0].item.runtime_tool_call_id == runtime_id:
+                unmet.append(entry[1])
+            else:
+                self._announced.append(entry)
+        return unmet
 
 
 def _match(wanted: Arrival, announced: Arrival) -> bool:

@@ -19,7 +19,7 @@ from codesdk.contract.text import mend
 from codesdk.contract.tools import Evaluation
 from codesdk.engine.calls import ledger
 from codesdk.engine.calls.evaluation import KnownTools
-from codesdk.engine.calls.inputs import UnusableCall, take
+from codesdk.engine.calls.inputs import UnusableCall, take_in
 from codesdk.engine.calls.recording import request_of
 from codesdk.engine.log.feed import read_events
 from codesdk.engine.log.fold_calls import WIRE
@@ -29,15 +29,15 @@ from codesdk.engine.tasks.drafts import Intake
 
 async def record_denied(scope: SessionScope, intake: Intake, tools: KnownTools, call: WireCall) -> None:
     """Record a call of the running task."""
+    task = scope.state.task
     # Not under the model's own id: the runtime never saw it, and may yet get another call with the same one.
     try:
         raw = msgspec.to_builtins(call)
         item = ToolAnnouncement(name=call.name, input=call.input, raw=raw, origin="wire")
-        arrival = take(scope.redactor, item, "wire")
+        arrival = await take_in(scope.redactor, item, "wire", scope.ports.limits.max_event_bytes)
     except (UnusableCall, RecursionError) as problem:
         note_denied(scope, call, f"It cannot be recorded as a call: {problem}", in_task=True)
         return
-    task = scope.state.task
     request = await request_of(scope, intake, tools, arrival, _id_of(call.mark))
     if task is None or scope.state.task is not task:
         note_denied(scope, call, "Its task had ended.", in_task=False)

@@ -5,6 +5,7 @@ Access, the operator's permits and idempotency are checked here, once for all ac
 under the caller's idempotency key.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
@@ -19,7 +20,7 @@ from codesdk.contract.jobs import JobRow, canceled, retried
 from codesdk.contract.records import Changes, KeyRow, SessionRow, SuggestRequest, Supplement, TaskRow
 from codesdk.contract.settings import SessionConfig
 from codesdk.contract.tools import UndoReport
-from codesdk.contract.validation import check_key, checked
+from codesdk.contract.validation import check_key, checked, is_long
 from codesdk.contract.workspace import Workspace
 from codesdk.engine.calls.undo import undo
 from codesdk.engine.log.acting import acting_for
@@ -35,7 +36,7 @@ from codesdk.engine.sessions.registry import SessionRegistry
 from codesdk.engine.sessions.session import LiveSession
 from codesdk.engine.sessions.suggestions import answer_suggest, request_suggestions
 from codesdk.engine.sessions.supplements import supplement
-from codesdk.engine.tasks.validation import check_settings, check_size
+from codesdk.engine.tasks.validation import MAX_OPTIONS_BYTES, check_settings, check_size
 from codesdk.sandbox import PathRefused
 
 R = TypeVar("R")
@@ -107,7 +108,7 @@ class SessionActions:
             raise Forbidden(f"This needs the scope {action.needs}.")
         caller.check()
         check_key(key)
-        action = checked(action)
+        action = await asyncio.to_thread(checked, action) if is_long(action) else checked(action)
         self._registry.learn_keys()
         if key is None:  # most actions have none, and need nothing that keys need
             return await self._act(handler, action, caller, None)
@@ -164,6 +165,7 @@ class SessionActions:
             project_id=check_project(action.project_id),
             settings=settings,
         )
+        check_size(settings.runtime_config, "The runtime_config", MAX_OPTIONS_BYTES)
         check_settings(config, "The settings of a session", self._ports.limits.max_message_bytes)
         runtime = self._find_runtime(config.runtime)
         self._permits.check(runtime.name, config.permission_mode, config.settings.runtime_config)

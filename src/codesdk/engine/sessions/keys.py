@@ -11,6 +11,7 @@ from codesdk.contract.canonical import content_hash, hash_json
 from codesdk.contract.errors import Conflict, InvalidRequest
 from codesdk.contract.ports import EventLog
 from codesdk.contract.records import KeyRow
+from codesdk.contract.validation import is_long
 
 KEEP_PASSING = 10_000
 
@@ -42,11 +43,12 @@ class Keys:
         if key is None:
             return await act(None)
         try:
+            hashed = await asyncio.to_thread(hash_json, body) if is_long(body) else hash_json(body)
             row = KeyRow(
                 principal=principal,
                 route=route,
                 key=content_hash(key.encode()),
-                body_hash=hash_json(body),
+                body_hash=hashed,
                 answer=None,
             )
         # Half of a surrogate pair, or a value that is not JSON, has no hash.

@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from codesdk.contract.errors import Busy, CodeSDKError, ErrorInfo, InvalidRequest
 from codesdk.contract.events import Resumes, TaskQueued
 from codesdk.contract.messages import Message
@@ -25,6 +27,8 @@ from codesdk.engine.tasks.compaction import OVER_BUDGET, TOO_LARGE, Plan, plan, 
 from codesdk.engine.tasks.handover import Handover
 from codesdk.engine.tasks.run import TaskRun
 
+MOST_WAITING = 4
+"""How many messages of the largest size may wait: whatever changes a session writes all that waits in it again."""
 NO_SLOT = "All task slots are taken; try again when a task has ended."
 
 
@@ -218,6 +222,14 @@ class TaskQueue:
         if len(scope.state.queue) >= limit:
             raise Busy(
                 f"Session {scope.state.session_id} already has {limit} tasks waiting. Try again when one has run.",
+                code="QUEUE_FULL",
+            )
+        most = MOST_WAITING * scope.ports.limits.max_message_bytes
+        waiting = [messages, *(entry.messages for entry in scope.state.queue)]
+        if sum(len(msgspec.json.encode(each)) for each in waiting) > most:
+            raise Busy(
+                f"With this one, the tasks that wait in session {scope.state.session_id} would have more than {most:,}"
+                " bytes. Try again when one has run.",
                 code="QUEUE_FULL",
             )
         payload = TaskQueued(task_id=task_id, messages=messages, output_schema=output_schema)

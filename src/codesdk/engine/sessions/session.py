@@ -36,7 +36,7 @@ from codesdk.engine.tasks import lifecycle
 from codesdk.engine.tasks.answers import take_schema
 from codesdk.engine.tasks.compaction import ASKED, carry_out, check, plan, prompt
 from codesdk.engine.tasks.user_input import take_change, take_messages, take_words
-from codesdk.engine.tasks.validation import check_settings
+from codesdk.engine.tasks.validation import MAX_OPTIONS_BYTES, check_settings
 
 T = TypeVar("T")
 
@@ -424,6 +424,6 @@ def _options_for(runtime: Runtime, scope: SessionScope, given: dict[str, Any] | 
     kind = options_of(runtime)
     if given is None:
         return fitting(kind, scope.settings.runtime_config)
-    check_settings(given, "The runtime_config", scope.ports.limits.max_message_bytes)
+    check_settings(given, "The runtime_config", MAX_OPTIONS_BYTES)
     read_options(kind, given, runtime.name)
     return scope.redactor.value(given)

@@ -52,13 +52,14 @@ def take_words(scope: SessionScope, text: str) -> str:
 def take_change(scope: SessionScope, change: SettingsChange) -> SettingsChange:
     """Return a change as readers of the log will see it. Raise `InvalidRequest` if it cannot be stored."""
     data = check_settings(change, "The settings", scope.ports.limits.max_message_bytes)
+    if change.values is not msgspec.UNSET:  # before it is searched: what is small is searched at once
+        check_size(change.values, "The values of one change", MAX_CHANGED_BYTES)
     # Encoded and decoded, since readers get it from JSON: NaN or a wrong type is found here, not by them.
     taken = SettingsChange.of(scope.redactor.value(msgspec.json.decode(data)))
     given = taken.given()
     if not given:
         raise InvalidRequest("There is nothing to change. Name at least one setting.")
     if "values" in given:
-        check_size(given["values"], "The values of one change", MAX_CHANGED_BYTES)
         merged = merge_values(scope.state.values, given["values"])
         check_size(merged, "The values of a session", MAX_VALUES_BYTES)
     return taken

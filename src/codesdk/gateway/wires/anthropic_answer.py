@@ -10,7 +10,17 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from codesdk.gateway.wires.exchange import Ask, Call, Finish, Part, ReasoningChunk, Seen, TextChunk, Tokens
+from codesdk.gateway.wires.exchange import (
+    Ask,
+    Call,
+    Finish,
+    Part,
+    ReasoningChunk,
+    Seen,
+    TextChunk,
+    Tokens,
+    joined,
+)
 from codesdk.gateway.wires.fields import (
     arguments_of,
     count,
@@ -94,16 +104,16 @@ def encode_message(ask: Ask, answer_id: str, parts: Iterable[Part]) -> bytes:
     """Return an unstreamed answer."""
     content: list[dict[str, Any]] = []
     finish = Finish("end_turn")
-    for part in parts:
+    for part in joined(parts):
         if isinstance(part, Finish):
             finish = part
         elif isinstance(part, Call):
             content.append({"type": "tool_use", "id": part.id, "name": part.name, "input": part.input})
         else:
-            _grow(content, _KINDS[type(part)], part.text)
-    for index, block in enumerate(content):
-        if block["type"] == "thinking":
-            block["signature"] = _signature(answer_id, index)
+            kind = _KINDS[type(part)]
+            content.append({"type": kind, kind: part.text})
+            if kind == "thinking":
+                content[-1]["signature"] = _signature(answer_id, len(content) - 1)
     message = _message(ask.model, answer_id, content, _stop_fields(finish), finish.tokens or Tokens())
     return msgspec.json.encode(message)
 
@@ -267,15 +277,6 @@ def _tokens(usage: dict[str, Any]) -> Tokens:
         cache_write=count(usage.get("cache_creation_input_tokens")),
         reasoning=reasoning,
     )
-
-
-def _grow(content: list[dict[str, Any]], kind: _Kind, text: str) -> None:
-    """Add text to the last block if it is of that kind, else to a new one."""
-    if not text:
-        return
-    if not content or content[-1]["type"] != kind:
-        content.append({"type": kind, kind: ""})
-    content[-1][kind] += text
 
 
 def _signature(answer_id: str, index: int) -> str:

@@ -4,7 +4,8 @@ A codec is pure: bytes and JSON in, bytes and JSON out. The server moves the byt
 provider makes the answer; neither knows a format.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import Any, Literal, Protocol
 
 import msgspec
@@ -125,6 +126,19 @@ class Finish(msgspec.Struct, frozen=True, tag="finish"):
 
 
 Part = TextChunk | ReasoningChunk | Call | Finish
+
+
+def joined(parts: Iterable[Part]) -> Iterator[Part]:
+    """Yield the parts of an answer with consecutive chunks of one kind made into one, and none that is empty."""
+    said = (part for part in parts if not isinstance(part, TextChunk | ReasoningChunk) or part.text)
+    for kind, same in groupby(said, type):
+        run = list(same)
+        if issubclass(kind, TextChunk | ReasoningChunk):
+            # At once: a text that grows piece by piece is copied as often as it has pieces.
+            texts = [part.text for part in run if isinstance(part, TextChunk | ReasoningChunk)]
+            yield kind("".join(texts))
+        else:
+            yield from run
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):

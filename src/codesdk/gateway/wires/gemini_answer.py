@@ -20,6 +20,7 @@ from codesdk.gateway.wires.exchange import (
     StopReason,
     TextChunk,
     Tokens,
+    joined,
 )
 from codesdk.gateway.wires.fields import count, decode_json, error_text, items, mapping, string
 from codesdk.gateway.wires.keeping import CALL_BYTES, Kept
@@ -81,11 +82,11 @@ def encode_answer(ask: Ask, answer_id: str, parts: Iterable[Part]) -> bytes:
     """Return an unstreamed answer. Consecutive chunks of one kind become one part."""
     contents: list[dict[str, Any]] = []
     finish = Finish("end_turn")
-    for part in parts:
+    for part in joined(parts):
         if isinstance(part, Finish):
             finish = part
         elif content := _content(part):
-            _grow(contents, content)
+            contents.append(content)
     candidate: dict[str, Any] = {"content": {"parts": contents, "role": "model"}}
     return _encode(_answer(ask.model, answer_id, candidate if contents else _last_content(finish), finish))
 
@@ -259,14 +260,6 @@ def _last_content(finish: Finish) -> dict[str, Any]:
     if finish.stop_reason == "refusal":
         return {}
     return {"content": {"parts": [{"text": ""}], "role": "model"}}
-
-
-def _grow(contents: list[dict[str, Any]], content: dict[str, Any]) -> None:
-    last = contents[-1] if contents else {}
-    if "text" in last and "text" in content and last.get("thought") == content.get("thought"):
-        last["text"] += content["text"]
-    else:
-        contents.append(content)
 
 
 def _usage(tokens: Tokens) -> dict[str, Any]:
