@@ -86,11 +86,12 @@ ROWS = (
     ),
     Row(
         "conformance",
-        f"the whole matrix on {len(PROGRAMS)} programs, {SOAK.claude_retries} retries of claude; once more to certify; one script and one circle on all",
+        f"the whole matrix on {len(PROGRAMS)} programs, {SOAK.claude_retries} retries of claude; once more to certify; one script and one circle on all; what was compiled for each with what it sent",
         (
             "tests/runtimes/test_conformance.py",
             "tests/runtimes/test_same.py",
             "tests/runtimes/test_circle.py",
+            "tests/runtimes/test_context.py",
             "tests/cli/test_certify.py",
         ),
         3,

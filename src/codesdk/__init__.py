@@ -48,10 +48,12 @@ if TYPE_CHECKING:
         SessionSettings as SessionSettings,
     )
     from codesdk.engine import Permits as Permits
+    from codesdk.extensions import ExtensionOptions as ExtensionOptions
+    from codesdk.gateway import Provider as Provider, load_cassette as load_cassette
     from codesdk.handles import Session as Session, Task as Task, TaskResult as TaskResult
     from codesdk.policy import load_policy as load_policy
     from codesdk.sandbox import SandboxLimits as SandboxLimits
-    from codesdk.script import load_script as load_script
+    from codesdk.script import load_script as load_script, parse_script as parse_script
     from codesdk.sdk import CodeSDK as CodeSDK
     from codesdk.tools import (
         ExecOptions as ExecOptions,

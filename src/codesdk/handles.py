@@ -574,7 +574,7 @@ class Handles:
     ) -> Session:
         """Return a stored session, and equip it with what is given, if anything.
 
-        Its equipment is kept beside it over restarts, except for a cassette or a model of one's own to play.
+        Its equipment is kept beside it over restarts, except for a cassette or a custom model.
         Secrets are added to those that it has; servers and another script replace its own. What it plays is of the
         kind that it was created with: one that asks a provider's model takes nothing to play.
         """
@@ -668,7 +668,7 @@ class Handles:
         if not isinstance(plays, Script):
             raise InvalidRequest(
                 "Only a Script, as load_script returns it, can be played by sessions of another process; a cassette"
-                f" or a model of one's own cannot, and neither can a value of the type {type(plays).__name__}."
+                f" or a custom model cannot, and neither can a value of the type {type(plays).__name__}."
             )
         return dump(plays), "scripted"
 

@@ -104,12 +104,12 @@ class Editor:
     def answer(self, asked: dict[str, Any], result: Any) -> None:
         self.write({"jsonrpc": "2.0", "id": asked["id"], "result": result})
 
-    async def hello(self, name: str = "zed", **able: Any) -> Any:
+    async def hello(self, name: str = "zed", **capabilities: Any) -> Any:
         return await self.request(
             "initialize",
             protocolVersion=1,
             clientInfo={"name": name, "version": "1"},
-            clientCapabilities=able,
+            clientCapabilities=capabilities,
         )
 
     async def new(self, workspace: Path, **more: Any) -> str:

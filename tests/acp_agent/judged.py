@@ -116,11 +116,11 @@ async def judging(
     complaining = asyncio.create_task(process.stderr.read())
     try:
         judge.order(do="connect", **where)
-        able: dict[str, Any] = {"elicitation": {"form": {}}} if forms else {}
+        capabilities: dict[str, Any] = {"elicitation": {"form": {}}} if forms else {}
         if files:
-            able["fs"] = {"readTextFile": True, "writeTextFile": True}
+            capabilities["fs"] = {"readTextFile": True, "writeTextFile": True}
         info = {"name": name, "version": "1"}
-        await judge.request("initialize", protocolVersion=1, clientInfo=info, clientCapabilities=able)
+        await judge.request("initialize", protocolVersion=1, clientInfo=info, clientCapabilities=capabilities)
         yield judge
     finally:
         judge.order(do="end")

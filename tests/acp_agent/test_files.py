@@ -46,12 +46,12 @@ async def opened(
     (tmp_path / "a.txt").write_text(SAVED)
     offer = playing(*turns)
     async with SharedPlace(lambda: CodeSDK.open(**options)) as place, connected(place, offer) as editor:
-        able: dict[str, Any] = {}
+        capabilities: dict[str, Any] = {}
         if buffer is not None:
-            able = {"fs": {"readTextFile": True, "writeTextFile": True}}
+            capabilities = {"fs": {"readTextFile": True, "writeTextFile": True}}
             editor.answers |= {"fs/read_text_file": buffer.read, "fs/write_text_file": buffer.write}
         editor.answers["session/request_permission"] = lambda _: ALLOW
-        await editor.hello("Zed", **able)
+        await editor.hello("Zed", **capabilities)
         yield place.sdk, editor, await editor.new(tmp_path)
 
 

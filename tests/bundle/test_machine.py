@@ -1,6 +1,6 @@
 """What a bundle says of the machine: of the sandboxes, and of programs that CodeSDK installed itself."""
 
-from typing import Any
+from collections.abc import Mapping
 
 import msgspec
 import pytest
@@ -34,10 +34,12 @@ class Machine:
 
     def __init__(self, works: SandboxKind) -> None:
         self.works = works
-        self.asked: list[tuple[str, dict[str, Any]]] = []
+        self.asked: list[tuple[str, Mapping[str, object]]] = []
 
-    async def look_at(self, kind: SandboxKind, **options: Any) -> SandboxCapabilities:
-        self.asked.append((kind, options))
+    async def look_at(
+        self, kind: SandboxKind, options: Mapping[str, object] | None = None
+    ) -> SandboxCapabilities:
+        self.asked.append((kind, options or {}))
         if kind == self.works:
             return SandboxCapabilities(
                 backend=kind, available=True, execution_env="codesdk_docker", filesystem=kind != "host"

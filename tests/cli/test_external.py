@@ -158,4 +158,4 @@ def test_an_executable_that_does_not_speak_fails_each_row_and_says_why(capfd: py
 
 def test_what_is_checked_is_named_once(capfd: pytest.CaptureFixture[str]):
     assert run(["conformance", "--external", "/bin/false", "--runtime", "codex"]) != 0
-    assert "Name what is checked once" in capfd.readouterr().err
+    assert "Use only one of --runtime" in capfd.readouterr().err

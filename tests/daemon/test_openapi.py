@@ -120,7 +120,7 @@ def is_good(case: Any) -> bool:
 
 
 def can_be_bad(raw: Any) -> bool:
-    """Tell whether a request can break the description at all: any text is a name in a path."""
+    """Return whether a request can break the description at all: any text is a name in a path."""
     return "requestBody" in raw or any(parameter["in"] != "path" for parameter in raw.get("parameters", ()))
 
 

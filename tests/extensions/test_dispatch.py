@@ -475,7 +475,7 @@ async def test_of_two_reloads_at_once_the_second_is_told_so(ext: Extensions, tmp
     async with extended(ext, tmp_path) as sdk:
         first = asyncio.create_task(sdk.extensions.reload())
         await asyncio.sleep(0)
-        with pytest.raises(Conflict, match="being reloaded already"):
+        with pytest.raises(Conflict, match="already being reloaded"):
             await sdk.extensions.reload()
         assert (await first).generation == 2
 

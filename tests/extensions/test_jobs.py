@@ -315,7 +315,7 @@ async def test_no_secret_of_the_session_is_stored_with_a_job(ext: Extensions, tm
         assert (row.state, " is wrong" in (row.error or "")) == ("failed", True)
         refused = emitted.of("turn.completed")[1]
         assert isinstance(refused, HandlerError)
-        assert "holds a secret" in refused.message
+        assert "contains a secret" in refused.message
     assert b"canary-7413" not in (tmp_path / "data" / "codesdk.db").read_bytes()
 
 

@@ -33,7 +33,7 @@ class Expected:
     code: str | None
 
     def told_by(self, error: APIStatusError, context_param: str) -> bool:
-        """Tell whether the client's error says all that the fault does."""
+        """Return whether the client's error says all that the fault does."""
         is_too_long = self.fault.kind == "context_too_large"
         found = (error.status_code, error.type, error.code, error.param)
         expected = (self.fault.status, self.type, self.code, context_param if is_too_long else None)

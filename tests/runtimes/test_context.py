@@ -10,7 +10,9 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.counts import COUNTS
 from tests.runtimes.alone import alone, tried_outside
+from tests.runtimes.programs import PROGRAMS
 from tests.runtimes.reading import MODELS
 
 from codesdk import CodeSDK, CodeSDKError, Session, SessionSettings
@@ -21,6 +23,7 @@ from codesdk.contract.runtime import Host, RuntimeTask, TaskInput
 from codesdk.engine.checks.replay import replay_session
 from codesdk.engine.checks.verify import verify_session
 from codesdk.gateway.capture.exact import hashes_of, join
+from codesdk.runtimes.acp import ROWS
 from codesdk.runtimes.scripted import NAME as SCRIPTED
 from codesdk.runtimes.scripted.adapter import ScriptedRuntime
 from codesdk.script import parse_object
@@ -31,7 +34,11 @@ READ: dict[str, Any] = {"call": {"tool": "workspace.read", "input": {"path": "lo
 LONG = "<Rbegin>\n" + "a line of the file\n" * 400 + "<Rend>\n"
 FILLING = "x" * 600
 AMPLE, TIGHT = 100_000, 1_000
-KEEPERS = MODELS.keys() - {"minicode"}
+AGENTS = {f"acp:{name}": known.row.model for name, known in ROWS.items() if f"acp:{name}" in PROGRAMS}
+"""The agents of the Agent Client Protocol, each with the model that its row names."""
+ASKED = (AGENTS if COUNTS.whole_matrix else {}) | MODELS
+"""Those that are compared in this run: in a soak all of them, since a start takes seconds."""
+KEEPERS = ASKED.keys() - {"minicode"}
 """Those that keep a copy of the conversation, and are told what is new. The other one is told everything each time."""
 
 
@@ -66,7 +73,7 @@ class Story:
         session = await sdk.create_session(
             runtime=self.runtime,
             workspace=self.folder / "workspace",
-            model=MODELS[self.runtime],
+            model=ASKED[self.runtime],
             permission_mode="auto",
             plays=answers(*turns),
             settings=SessionSettings(context_budget_tokens=budget),
@@ -148,7 +155,7 @@ def said(number: int) -> str:
     return f"<A{number}> {FILLING}"
 
 
-@pytest.mark.parametrize("runtime", sorted(MODELS))
+@pytest.mark.parametrize("runtime", sorted(ASKED))
 async def test_with_ample_room_a_program_is_told_what_is_new_and_after_a_loss_everything(
     tmp_path: Path, runtime: str
 ) -> None:
@@ -174,7 +181,7 @@ async def test_with_ample_room_a_program_is_told_what_is_new_and_after_a_loss_ev
         assert await story.turn(sdk, session) == "delta"
 
 
-@pytest.mark.parametrize("runtime", sorted(MODELS))
+@pytest.mark.parametrize("runtime", sorted(ASKED))
 async def test_with_little_room_a_program_begins_again_inside_its_budget(
     tmp_path: Path, runtime: str
 ) -> None:
@@ -201,7 +208,7 @@ async def test_with_little_room_a_program_begins_again_inside_its_budget(
             assert event.payload.context_window.estimated_tokens <= TIGHT, "in the request as well"
 
 
-@pytest.mark.parametrize("runtime", sorted(MODELS))
+@pytest.mark.parametrize("runtime", sorted(ASKED))
 async def test_a_session_that_is_too_large_works_again_after_it_was_compacted(
     tmp_path: Path, runtime: str
 ) -> None:

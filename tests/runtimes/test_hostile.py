@@ -145,7 +145,7 @@ async def test_a_link_is_not_captured_and_said_to_be_left_out(tmp_path: Path, ru
 
 
 @pytest.mark.parametrize("runtime", CAPTURES)
-async def test_a_changed_instruction_file_is_captured_anew_with_the_next_task(tmp_path: Path, runtime: str):
+async def test_a_changed_instruction_file_is_captured_again_with_the_next_task(tmp_path: Path, runtime: str):
     name = CAPTURES[runtime]
     workspace = tmp_path / "ws"
     workspace.mkdir()

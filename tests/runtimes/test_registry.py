@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,6 +23,21 @@ def test_a_runtime_is_created_by_its_name():
     assert isinstance(create_runtime("scripted"), ScriptedRuntime)
 
 
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [
+        ("codex", {"max_retries": 3}, "The runtime codex-sdk cannot be created with .* It takes: program."),
+        ("acp:qwen", {"agent": "kimi"}, "The runtime acp:qwen cannot be created with .* It takes: program."),
+        ("acp:qwen", {"program": 3}, "program: expected `str | null`, got `int`"),
+        ("minicode", {"provider": "nobody"}, "provider: .* expected anthropic, google, openai"),
+        ("scripted", {"script": "demo.yaml"}, "script: expected"),
+    ],
+)
+def test_options_that_a_runtime_does_not_take_are_refused(name: str, options: dict[str, Any], words: str):
+    with pytest.raises(InvalidRequest, match=words):
+        create_runtime(name, **options)
+
+
 def test_an_alias_stands_for_the_full_name():
     assert resolve("codex") == resolve("codex-sdk") == "codex-sdk"
     assert create_runtime("codex").name == "codex-sdk"
@@ -35,11 +51,11 @@ def test_no_name_or_alias_stands_for_two_runtimes():
 
 @pytest.mark.parametrize("entry", entries().values(), ids=lambda entry: entry.name)
 def test_an_entry_and_its_adapter_say_the_same(entry: RuntimeEntry):
-    able = create_runtime(entry.name).capabilities()
-    assert able.instruction_files == list(entry.instructions.captured)
+    capabilities = create_runtime(entry.name).capabilities()
+    assert capabilities.instruction_files == list(entry.instructions.captured)
     # Of an agent that is given as a command, only its session says which format it speaks.
-    assert (able.input_capture == "exact") == (entry.wire is not None or entry.name == "acp")
-    assert able.login_traffic == list(entry.logins)
+    assert (capabilities.input_capture == "exact") == (entry.wire is not None or entry.name == "acp")
+    assert capabilities.login_traffic == list(entry.logins)
     assert entry.docs is None or (Path(__file__).parents[2] / "docs" / entry.docs).is_file()
 
 

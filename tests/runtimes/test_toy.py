@@ -49,8 +49,8 @@ from codesdk.testing.fakes import FakeRuntime
 
 class ToyRuntime(FakeRuntime):
     def __init__(self, program: str | None = None) -> None:
-        able = Capabilities(input_capture="exact", instruction_files=["TOY.md"])
-        super().__init__(claude_like, name="toy-agent", capabilities=able)
+        capabilities = Capabilities(input_capture="exact", instruction_files=["TOY.md"])
+        super().__init__(claude_like, name="toy-agent", capabilities=capabilities)
 
     async def auth_status(self, env: RuntimeEnv) -> AuthStatus:
         return AuthStatus(

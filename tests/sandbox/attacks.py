@@ -28,7 +28,7 @@ def say(word):
     print(word, flush=True)
 
 def attempt(act, *args):
-    """Say whether an act goes through, or the name of the error that stops it."""
+    """Print whether an act goes through, or the name of the error that stops it."""
     try:
         act(*args)
         say("REACHED")

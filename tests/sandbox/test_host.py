@@ -1,6 +1,7 @@
 """The host backend, which hides nothing and says so; and choosing a backend by name."""
 
 import asyncio
+import inspect
 import os
 import uuid
 from pathlib import Path
@@ -20,8 +21,9 @@ from codesdk.sandbox.backend import (
 )
 from codesdk.sandbox.bubblewrap import sandbox as bubblewrap
 from codesdk.sandbox.bubblewrap.sandbox import BubblewrapSandbox
-from codesdk.sandbox.choose import open_sandbox
+from codesdk.sandbox.choose import BubblewrapOptions, OciOptions, open_sandbox
 from codesdk.sandbox.host import HostSandbox
+from codesdk.sandbox.oci.sandbox import OciSandbox
 
 
 def _command(workspace: Path, *argv: str, **fields: Any) -> Command:
@@ -108,6 +110,30 @@ async def test_it_refuses_what_it_cannot_enforce(tmp_path):
 def test_a_backend_is_chosen_by_its_name_with_its_options():
     assert isinstance(open_sandbox("bubblewrap", give_workspace=True), BubblewrapSandbox)
     assert isinstance(open_sandbox("host"), HostSandbox)
+
+
+@pytest.mark.parametrize(
+    ("sandbox", "options"), [(BubblewrapSandbox, BubblewrapOptions), (OciSandbox, OciOptions)]
+)
+def test_type_checkers_know_the_options_of_each_backend(sandbox, options):
+    taken = inspect.signature(sandbox).parameters
+    assert set(options.__annotations__) == set(taken)
+    assert options.__required_keys__ == {name for name, one in taken.items() if one.default is one.empty}
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "words"),
+    [
+        ("bubblewrap", {"image": "tools:1"}, "The sandbox bubblewrap cannot be opened .* It takes: user, "),
+        ("oci", {}, "missing a required argument: 'image'. It takes: image, "),
+        ("oci", {"image": 3}, "sandbox_options.image: expected `str`, got `int`"),
+        ("host", {"cpus": 2.0}, "It takes: none"),
+        ("docker", {}, "There is no sandbox 'docker'"),
+    ],
+)
+def test_options_that_a_backend_does_not_take_are_refused(kind, options, words):
+    with pytest.raises(InvalidRequest, match=words):
+        open_sandbox(kind, **options)
 
 
 def test_a_missing_backend_is_an_error_and_never_another_backend(monkeypatch):

@@ -101,8 +101,8 @@ for line in sys.stdin:
     result = {}
     match message["method"]:
         case "initialize":
-            able = {"login_traffic": ["beside"], "auth_model": "oauth_local"}
-            result = {"protocol_version": 1, "name": "a", "version": "1", "capabilities": able}
+            capabilities = {"login_traffic": ["beside"], "auth_model": "oauth_local"}
+            result = {"protocol_version": 1, "name": "a", "version": "1", "capabilities": capabilities}
         case "check_available":
             result = {"ok": True}
         case "auth_status":

@@ -30,8 +30,8 @@ TOKEN = "token-of-the-server-9931"
 
 
 def talker() -> dict[str, Any]:
-    able = Capabilities(input_capture="exact")
-    return {"fake": FakeRuntime([delta(f"It is {SECRET}, {TOKEN}."), done()], capabilities=able)}
+    capabilities = Capabilities(input_capture="exact")
+    return {"fake": FakeRuntime([delta(f"It is {SECRET}, {TOKEN}."), done()], capabilities=capabilities)}
 
 
 def server() -> dict[str, StdioServer]:

@@ -178,8 +178,8 @@ async def test_a_flaw_is_found_unless_it_is_declared(flaw: type[FlawedTask], nam
 @pytest.mark.parametrize("name", ["images", "artifacts"])
 async def test_a_runtime_that_takes_what_it_is_given_passes(name: str):
     """Of a runtime whose requests nobody sees no more can be said."""
-    able = {"supports_images": True, "supports_artifacts": True}
-    taking = playing(lambda scenario: Flawed(scenario, FlawedTask, **able))
+    flags = {"supports_images": True, "supports_artifacts": True}
+    taking = playing(lambda scenario: Flawed(scenario, FlawedTask, **flags))
     assert await check_runtime(taking, only=[name]) == [Cell(name, "pass")]
 
 

@@ -93,7 +93,7 @@ class EditorAgent:
         self._connection = secrets.token_hex(3)
         self._service: SessionService | None = None
         self._has_forms = False
-        self._able: ClientCapabilities | None = None
+        self._capabilities: ClientCapabilities | None = None
         self._attached: dict[str, Attachment] = {}
         method = AGENT_METHODS
         self._peer = Peer(
@@ -137,8 +137,10 @@ class EditorAgent:
     async def _initialize(self, request: Initialize) -> Reply:
         client = Client.of(request.client_info and request.client_info.name, self._connection)
         self._service = self._place.service(client)
-        able = self._able = request.client_capabilities
-        self._has_forms = bool(able and able.elicitation and able.elicitation.form is not None)
+        capabilities = self._capabilities = request.client_capabilities
+        self._has_forms = bool(
+            capabilities and capabilities.elicitation and capabilities.elicitation.form is not None
+        )
         return Reply(
             InitializeResponse(
                 protocol_version=PROTOCOL_VERSION,
@@ -218,7 +220,7 @@ class EditorAgent:
         before = self._attached.pop(row.session_id, None)
         if before is not None:
             await before.close()
-        files = AttachedFiles.offered(self._able, row.session_id, row.workspace, self._peer)
+        files = AttachedFiles.offered(self._capabilities, row.session_id, row.workspace, self._peer)
         attachment = Attachment(
             row,
             service,

@@ -32,10 +32,10 @@ class AttachedFiles:
 
     @classmethod
     def offered(
-        cls, able: ClientCapabilities | None, session_id: str, workspace: str, peer: Peer
+        cls, capabilities: ClientCapabilities | None, session_id: str, workspace: str, peer: Peer
     ) -> "AttachedFiles | None":
         """Return the files of an editor, None if it does not offer to read them."""
-        fs = able.fs if able is not None else None
+        fs = capabilities.fs if capabilities is not None else None
         if fs is None or not fs.read_text_file:
             return None
         return cls(session_id, workspace, peer, takes=bool(fs.write_text_file))

@@ -123,7 +123,7 @@ class Options:
             case "model" if value == (chosen.model or _DEFAULT):
                 return None
             case "model" if value == _DEFAULT:
-                raise InvalidRequest("Once a model is chosen, it can only be changed for another one.")
+                raise InvalidRequest("A chosen model can be replaced by another one, but not removed.")
             case "model":
                 return ChangeSettings(session_id=session_id, model=value)
             case "runtime" if value == chosen.runtime:

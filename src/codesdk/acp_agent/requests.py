@@ -28,12 +28,12 @@ class Initialize(InitializeRequest):
 
     @field_validator("client_capabilities", mode="after")
     @classmethod
-    def _read(cls, able: Any) -> ClientCapabilities:
-        if not isinstance(able, ClientCapabilities):
+    def _read(cls, capabilities: Any) -> ClientCapabilities:
+        if not isinstance(capabilities, ClientCapabilities):
             return ClientCapabilities()
-        if not isinstance(able.fs, FileSystemCapabilities):
-            able.fs = FileSystemCapabilities()
-        return able
+        if not isinstance(capabilities.fs, FileSystemCapabilities):
+            capabilities.fs = FileSystemCapabilities()
+        return capabilities
 
 
 class _Opening(BaseModel):

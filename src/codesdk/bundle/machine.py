@@ -62,11 +62,11 @@ def mcp_transports(recorded: Mapping[str, Mapping[str, Any]], servers: Sequence[
     return {
         "runtimes": {
             name: {
-                "support": able.mcp_support,
-                "supported": able.mcp_transports,
+                "support": known.mcp_support,
+                "supported": known.mcp_transports,
                 **recorded.get(name, unused),
             }
-            for name, able in capabilities().items()
+            for name, known in capabilities().items()
         },
         "session_servers": list(servers),
     }
@@ -75,7 +75,7 @@ def mcp_transports(recorded: Mapping[str, Mapping[str, Any]], servers: Sequence[
 async def process_facts(policy: Policy, launch: Mapping[str, Any]) -> ProcessFacts:
     """Return what this process knows of itself: its policy, what it was started with, its own sandbox."""
     run = launch.get("commands")
-    sandbox = await look_at(run.sandbox, **run.sandbox_options) if isinstance(run, ExecOptions) else None
+    sandbox = await look_at(run.sandbox, run.sandbox_options) if isinstance(run, ExecOptions) else None
     return ProcessFacts(
         policy=policy_rules(policy),
         launch=msgspec.to_builtins(launch, order="deterministic", enc_hook=str),

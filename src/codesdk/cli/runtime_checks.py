@@ -65,9 +65,9 @@ async def ask_ready(
             return await client.runtime_auth(runtime), known.get(runtime)
     if await runner(setup) == "process":
         refuse_rules("process")
-        able = None if runtime.startswith(EXTERNAL) else create_runtime(runtime).capabilities()
+        capabilities = None if runtime.startswith(EXTERNAL) else create_runtime(runtime).capabilities()
         async with open_sdk(setup) as sdk:
-            return await sdk.runtime_auth(runtime), able
+            return await sdk.runtime_auth(runtime), capabilities
     made = await here.find(runtime)
     found = await readiness(made, env_here(made, setup.data_dir, here.logins))
     try:

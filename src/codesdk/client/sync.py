@@ -144,7 +144,7 @@ class SyncClient:
     ) -> "SyncSession":
         """Return a stored session, and equip it with what is given, if anything.
 
-        Its equipment is kept beside it over restarts, except for a cassette or a model of one's own to play.
+        Its equipment is kept beside it over restarts, except for a cassette or a custom model.
         Secrets are added to those that it has; servers and another script replace its own. What it plays is of the
         kind that it was created with: one that asks a provider's model takes nothing to play.
         """

@@ -5,7 +5,7 @@ folder and one line.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 import msgspec
 
@@ -100,6 +100,17 @@ class ProgramEntry(msgspec.Struct, frozen=True, kw_only=True):
     """How the traffic of its own logins may go, the default first. Empty: CodeSDK cannot log in to it."""
 
 
+class AdapterOptions(TypedDict, total=False):
+    """How an adapter is made if not as the registry makes it. No adapter takes all of them."""
+
+    program: str | None
+    """The program to drive in place of the installed one."""
+    provider: str
+    """Whom minicode asks, in place of the first provider for which there is a key."""
+    max_retries: int
+    """How often a model request is repeated."""
+
+
 class RuntimeEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One runtime. Must be cheap to make: everything heavy is named by an import string."""
 
@@ -111,7 +122,7 @@ class RuntimeEntry(msgspec.Struct, frozen=True, kw_only=True):
     """Packages of other runtimes that the adapter is made of. A change there voids certificates, as one in its own does."""
     arguments: Mapping[str, Any] = {}
     """What the factory is given: one adapter may drive many agents."""
-    ways: Mapping[str, Mapping[str, Any]] = {}
+    ways: Mapping[str, AdapterOptions] = {}
     """Ways to work that the conformance matrix plays apart, each with what the factory is given for it."""
     alias: str | None = None
     docs: str | None = None
@@ -148,7 +159,7 @@ class RuntimeEntry(msgspec.Struct, frozen=True, kw_only=True):
         return self.wires[0] if self.wires else None
 
     @property
-    def columns(self) -> Mapping[str, Mapping[str, Any]]:
+    def columns(self) -> Mapping[str, AdapterOptions]:
         """Its columns in the conformance matrix, each with what the factory is given for it."""
         return {f"{self.name} ({way})": given for way, given in self.ways.items()} or {self.name: {}}
 

@@ -100,7 +100,7 @@ def retried(row: JobRow, now: str) -> JobRow:
     """Return a job that somebody wants run now, with all its attempts. Raise `Conflict` if it runs or is completed."""
     if row.state in ("running", "completed"):
         raise Conflict(
-            f"The job {row.job_id} is {row.state}; only one that waits, failed or was canceled is retried."
+            f"The job {row.job_id} is {row.state}; only one that waits, failed or was canceled can be retried."
         )
     return msgspec.structs.replace(row, state="queued", run_at=now, attempts=0, ended_at=None)
 

@@ -115,7 +115,7 @@ class SettingsChange(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         fixed = [name for name in fields if name not in CHANGEABLE]
         if fixed:
             raise InvalidRequest(
-                f"{', '.join(fixed)} cannot be changed in a session that exists. What can: {', '.join(CHANGEABLE)}."
+                f"{', '.join(fixed)} cannot be changed in an existing session. These can: {', '.join(CHANGEABLE)}."
             )
         try:
             return msgspec.convert(dict(fields), SettingsChange)

@@ -6,7 +6,8 @@ what JSON cannot say, too: bytes, nan, half a surrogate pair. Errors name the fi
 
 import math
 import re
-from typing import Any, TypeVar, cast
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar, cast, get_type_hints
 
 import msgspec
 from msgspec.inspect import (
@@ -65,6 +66,41 @@ def is_long(value: object) -> bool:
         return len(msgspec.json.encode(value)) > LONG_BYTES
     except (TypeError, ValueError, OverflowError, RecursionError):
         return True
+
+
+def check_options(
+    make: Callable[..., object],
+    given: Mapping[str, object],
+    refused: str,
+    *,
+    at: str = "",
+    fixed: Mapping[str, object] | None = None,
+) -> None:
+    """Raise `InvalidRequest` unless `make` can be called with the options `given` beside what is `fixed`. Call nothing.
+
+    `refused` begins the error about an option that does not exist; `at` is where the options stand, for other errors.
+    """
+    import inspect  # most processes never need it
+
+    known = inspect.signature(make)
+    always = fixed or {}
+    try:
+        known.bind(**always, **given)
+    except TypeError as error:
+        takes = ", ".join(name for name in known.parameters if name not in always) or "none"
+        raise InvalidRequest(f"{refused}: {error}. It takes: {takes}.") from None
+    hints = get_type_hints(make.__init__ if isinstance(make, type) else make)
+    for name, value in given.items():
+        if not _is_instance(value, hints[name]):  # an object of ours is no JSON
+            read_as(hints[name], value, _below(at, name))
+
+
+def _is_instance(value: object, kind: Any) -> bool:
+    """Return whether a value is of a type of which Python can tell."""
+    try:
+        return isinstance(value, kind)
+    except TypeError:  # a list of something, or one of some values
+        return False
 
 
 def check_key(key: object) -> None:

@@ -367,7 +367,7 @@ def _bug(error: Exception, request_id: str) -> CodeSDKError:
     """Log a bug of ours without its message and values, which may hold secrets. A lack of something is none."""
     if _is_scarcity(error):
         _log.warning("Request %s is refused: %s.", request_id, type(error).__name__)
-        return Busy("The daemon has no memory, thread or descriptor left for this. Try again later.")
+        return Busy("The daemon has run out of memory, threads or descriptors. Try again later.")
     place = "".join(traceback.format_tb(error.__traceback__))
     _log.error("Request %s failed with %s:\n%s", request_id, type(error).__name__, place)
     return CodeSDKError(f"The daemon failed to handle this request ({type(error).__name__}). See its log.")

@@ -13,7 +13,10 @@ from codesdk.doors import open_door
 if TYPE_CHECKING:
     from codesdk.engine.calls.editors import Editors as Editors
     from codesdk.engine.calls.undo import changed_calls as changed_calls
-    from codesdk.engine.checks.policy_replay import Rejudged as Rejudged, rejudge as rejudge
+    from codesdk.engine.checks.policy_replay import (
+        ReplayedDecision as ReplayedDecision,
+        replay_policy as replay_policy,
+    )
     from codesdk.engine.checks.replay import replay_session as replay_session
     from codesdk.engine.checks.verify import (
         is_interrupted as is_interrupted,

@@ -72,7 +72,7 @@ class Logins:
             if login.over:
                 del self._open[login_id]
         if len(self._open) >= MAX_LOGINS:
-            raise Busy(f"{MAX_LOGINS} logins are being made already. Try again later.", code="OVERLOADED")
+            raise Busy(f"{MAX_LOGINS} logins are already in progress. Try again later.", code="OVERLOADED")
         login = _Login(runtime, env, principal)
         self._open[login.login_id] = login
         return await login.state(ASK_S)
@@ -139,7 +139,7 @@ class _Login:
 
     def answer(self, text: str) -> None:
         if self._asked is None or self._asked.done():
-            raise Conflict("The login does not ask for anything now.")
+            raise Conflict("The login is not waiting for an answer.")
         self._changed.clear()
         self._asked.set_result(text)
 

@@ -133,4 +133,4 @@ class Permits(msgspec.Struct, frozen=True, kw_only=True):
         The path is compared as it is, because workspaces are opened without following links.
         """
         if self.workspace_roots and not any(Path(path).is_relative_to(root) for root in self.workspace_roots):
-            raise Forbidden("The workspace is outside of the directories that the operator allows.")
+            raise Forbidden("The workspace is outside the directories that the operator allows.")

@@ -125,7 +125,7 @@ class ExtensionHost:
         would no longer be.
         """
         if self._reloading:
-            raise Conflict("The extensions are being reloaded already. Wait for that.")
+            raise Conflict("The extensions are already being reloaded. Wait until that is done.")
         self._reloading = True
         try:
             with self.jobs.paused():

@@ -103,7 +103,9 @@ class JobQueue:
         if not 0 < len(given) <= _IDENTITY_CHARS:
             raise InvalidRequest(f"The identity of a job has 1 to {_IDENTITY_CHARS} characters.")
         if await self.redact(origin.session_id, given) != given:
-            raise InvalidRequest("The identity of the job holds a secret, and it is shown. Choose another.")
+            raise InvalidRequest(
+                "The identity of the job contains a secret, and it is shown. Choose another."
+            )
         return given
 
 

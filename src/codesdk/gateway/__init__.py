@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         Exchange as Exchange,
         Tape as Tape,
         load_cassette as load_cassette,
+        parse_cassette as parse_cassette,
         save_cassette as save_cassette,
     )
     from codesdk.gateway.cassettes.record import RecordingBackend as RecordingBackend

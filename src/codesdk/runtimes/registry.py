@@ -6,12 +6,24 @@ up: a daemon at rest knows none.
 
 from collections.abc import Iterable, Sequence
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any, Unpack
 
-from codesdk.contract.entry import EXTERNAL, WRAPPED, NpmPackage, ProgramEntry, PythonTool, RuntimeEntry
+from codesdk.contract.entry import (
+    EXTERNAL,
+    WRAPPED,
+    AdapterOptions,
+    NpmPackage,
+    ProgramEntry,
+    PythonTool,
+    RuntimeEntry,
+)
 from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.runtime import Runtime
+from codesdk.contract.validation import check_options
 from codesdk.doors import load
+
+if TYPE_CHECKING:
+    from codesdk.script import Script
 
 RUNTIMES: tuple[str, ...] = (
     "codesdk.runtimes.acp",
@@ -85,10 +97,20 @@ def resolve(name: str) -> str:
     return name if name == WRAPPED or name.startswith(EXTERNAL) else entry_of(name).name
 
 
-def create_runtime(name: str, **options: Any) -> Runtime:
-    """Load the adapter of a name or alias and create it. Raise `InvalidRequest` if there is no such runtime."""
+def create_runtime(
+    name: str, *, script: "Script | None" = None, **options: Unpack[AdapterOptions]
+) -> Runtime:
+    """Load the adapter of a name or alias and create it; `script` is what the scripted runtime plays.
+
+    Raise `InvalidRequest` if there is no such runtime, or it takes no such options.
+    """
     entry = entry_of(name)
-    runtime: Runtime = load(entry.adapter)(**entry.arguments, **options)
+    given: dict[str, Any] = {**options} if script is None else {"script": script, **options}
+    make = load(entry.adapter)
+    if given:
+        refused = f"The runtime {entry.name} cannot be created with these options"
+        check_options(make, given, refused, fixed=entry.arguments)
+    runtime: Runtime = make(**entry.arguments, **given)
     return runtime
 
 

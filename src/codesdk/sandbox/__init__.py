@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         KINDS as KINDS,
         check_options as check_options,
         look_at as look_at,
+        open_configured as open_configured,
         open_sandbox as open_sandbox,
     )
     from codesdk.sandbox.egress import (

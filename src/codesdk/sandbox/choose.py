@@ -1,11 +1,10 @@
 """Opens the sandbox of a named backend. A missing backend is an error; another one is never used instead."""
 
-import inspect
-from collections.abc import Mapping
-from typing import Any, assert_never, get_type_hints
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Required, TypedDict, Unpack, assert_never, overload
 
+from codesdk.contract import validation
 from codesdk.contract.errors import CodeSDKError, InvalidRequest
-from codesdk.contract.validation import read_as
 from codesdk.sandbox.backend import (
     Sandbox,
     SandboxCapabilities,
@@ -14,14 +13,51 @@ from codesdk.sandbox.backend import (
     unavailable,
 )
 
+if TYPE_CHECKING:
+    from codesdk.sandbox.egress import Internet
+    from codesdk.sandbox.owner import User
+
 KINDS: tuple[SandboxKind, ...] = ("bubblewrap", "oci", "host")
 
 
-def open_sandbox(kind: SandboxKind, **options: Any) -> Sandbox:
-    """Return a sandbox with the options of its class. Raise `SandboxUnavailable` if it is not installed.
+class BubblewrapOptions(TypedDict, total=False):
+    """What `BubblewrapSandbox` takes, which says what it means."""
+
+    user: "User"
+    give_workspace: bool
+    readable: Sequence[str]
+    hard_links: Literal["protect", "allow"]
+    allow_unfiltered: bool
+    internet: "Internet"
+
+
+class OciOptions(TypedDict, total=False):
+    """What `OciSandbox` takes, which says what it means."""
+
+    image: Required[str]
+    engine: str | None
+    user: "User"
+    give_workspace: bool
+    hard_links: Literal["protect", "allow"]
+    cpus: float
+
+
+@overload
+def open_sandbox(kind: Literal["bubblewrap"], **options: Unpack[BubblewrapOptions]) -> Sandbox: ...
+@overload
+def open_sandbox(kind: Literal["oci"], **options: Unpack[OciOptions]) -> Sandbox: ...
+@overload
+def open_sandbox(kind: Literal["host"]) -> Sandbox: ...
+def open_sandbox(kind: SandboxKind, **options: object) -> Sandbox:
+    """Return a sandbox. Raise `SandboxUnavailable` if it is not installed, `InvalidRequest` for wrong options.
 
     Whether it works here shows when it is first used: ask for its capabilities, or run something.
     """
+    return open_configured(kind, options)
+
+
+def open_configured(kind: SandboxKind, options: Mapping[str, object]) -> Sandbox:
+    """Do the same with options by name, as a file of settings has them."""
     check_options(kind, options)
     if kind == "bubblewrap":
         from codesdk.sandbox.bubblewrap import sandbox as bubblewrap
@@ -35,20 +71,8 @@ def check_options(kind: SandboxKind, options: Mapping[str, object]) -> None:
     """Raise `InvalidRequest` if there is no such sandbox, or it has no such options. Opens nothing."""
     if kind not in KINDS:
         raise InvalidRequest(f"There is no sandbox {kind!r:.60}. There are: {', '.join(KINDS)}.")
-    found = _class_of(kind)
-    known = inspect.signature(found)
-    try:
-        known.bind(**options)
-    except TypeError as error:
-        takes = ", ".join(known.parameters) or "none"
-        raise InvalidRequest(
-            f"The sandbox {kind} cannot be opened with these sandbox_options: {error}. It takes: {takes}."
-        ) from None
-    hints = get_type_hints(found.__init__)
-    for name, value in options.items():
-        hint = hints[name]
-        if not (isinstance(hint, type) and isinstance(value, hint)):  # an object of ours is no JSON
-            read_as(hint, value, f"sandbox_options.{name}")
+    refused = f"The sandbox {kind} cannot be opened with these sandbox_options"
+    validation.check_options(_class_of(kind), options, refused, at="sandbox_options")
 
 
 def _class_of(kind: SandboxKind) -> type[Any]:
@@ -69,12 +93,13 @@ def _class_of(kind: SandboxKind) -> type[Any]:
             assert_never(kind)
 
 
-async def look_at(kind: SandboxKind, **options: Any) -> SandboxCapabilities:
+async def look_at(kind: SandboxKind, options: Mapping[str, object] | None = None) -> SandboxCapabilities:
     """Return a backend's capabilities, or why it cannot be opened. Must not raise."""
-    if kind == "oci" and "image" not in options:
+    given = options or {}
+    if kind == "oci" and "image" not in given:
         return unavailable(kind, "Not looked at: name an image with --image.")
     try:
-        sandbox = open_sandbox(kind, **options)
+        sandbox = open_configured(kind, given)
     except CodeSDKError as error:
         return unavailable(kind, error.message)
     except ImportError as error:

@@ -62,7 +62,7 @@ def survey(workspace: int, before: Survey | None = None, *, few_links: bool = Tr
         if any(each.inode not in now for each in (*before.linked, *before.covered)):
             raise InvalidRequest(
                 "A file or directory that commands must not change was moved to a place in the workspace that "
-                "cannot be looked into; move it back."
+                "cannot be read; move it back."
             )
     return found
 

@@ -84,7 +84,7 @@ class Bench:
 
     def __init__(self, make: MakeRuntime, scenario: Scenario) -> None:
         self.tools = BenchTools()
-        self.capabilities: Capabilities | None = None
+        self.stated: Capabilities | None = None
         self._make = make
         self._scenario = scenario
         # One store for all SDKs of the cell: a second one finds what a crash of the first would leave.
@@ -118,26 +118,26 @@ class Bench:
             ) as sdk,
         ):
             self._runtime = runtime.name
-            self.capabilities = runtime.capabilities()
-            if self.capabilities.input_capture == "exact" and self.model is None:
+            capabilities = self.stated = runtime.capabilities()
+            if capabilities.input_capture == "exact" and self.model is None:
                 script = self._scenario.model or self._scenario.script
                 self.model = ScriptedModel(script, spares_asides=True)
             yield sdk
 
     @property
-    def able(self) -> Capabilities:
+    def capabilities(self) -> Capabilities:
         """What the runtime says that it can do. Only after an SDK was opened."""
-        assert self.capabilities is not None, "an SDK was opened"
-        return self.capabilities
+        assert self.stated is not None, "an SDK was opened"
+        return self.stated
 
     async def fit(self) -> None:
         """Raise `Unsupported` if the cell does not apply to the runtime."""
         if self._scenario.where:
             async with self._make(self._scenario) as runtime:
-                able = runtime.capabilities()
+                capabilities = runtime.capabilities()
             for field, wanted in self._scenario.where:
-                if getattr(able, field) != wanted:
-                    raise Unsupported(f"{field} is {getattr(able, field)}")
+                if getattr(capabilities, field) != wanted:
+                    raise Unsupported(f"{field} is {getattr(capabilities, field)}")
 
     async def own_program(self) -> list[str]:
         """Return the command of the program that the runtime drives by default. Raise `Unchecked` if unknown."""

@@ -194,8 +194,10 @@ class _Stage:
 
     async def _fits(self, check: Check) -> bool:
         async with self._make(check.scenario) as runtime:
-            able = runtime.capabilities()
-        return able.input_capture == "exact" and all(getattr(able, flag) for flag in check.scenario.needs)
+            capabilities = runtime.capabilities()
+        return capabilities.input_capture == "exact" and all(
+            getattr(capabilities, flag) for flag in check.scenario.needs
+        )
 
     async def close(self) -> None:
         """End the agent."""
@@ -236,7 +238,7 @@ async def _cell(make_runtime: MakeRuntime, check: Check, timeout_s: float) -> Ce
         bench.discard()
     if cell.outcome == "fail" and bench.model is not None and bench.model.problems:
         cell = Cell(cell.name, "fail", f"{cell.detail} (the script: {bench.model.problems[0]})")
-    lacking = [flag for flag in check.scenario.needs if not getattr(bench.capabilities, flag, True)]
+    lacking = [flag for flag in check.scenario.needs if not getattr(bench.stated, flag, True)]
     if not lacking:
         return cell
     flags = " and ".join(f"{flag} is false" for flag in lacking)

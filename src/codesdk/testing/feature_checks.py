@@ -31,9 +31,12 @@ async def _session_create(bench: Bench) -> None:
         told = await bench.told(task)
         [created] = payloads(await bench.history(second), "session.created")
     holds("Who am I?" in told and "Ada" not in told, "a session knows nothing of another")
-    able = bench.able
-    same("how it is hosted", created.isolation.mode, able.recommended_isolation_mode)
-    holds(created.isolation.mode in able.supported_isolation_modes, "the recommended mode is a supported one")
+    capabilities = bench.capabilities
+    same("how it is hosted", created.isolation.mode, capabilities.recommended_isolation_mode)
+    holds(
+        created.isolation.mode in capabilities.supported_isolation_modes,
+        "the recommended mode is a supported one",
+    )
 
 
 async def _fork(bench: Bench) -> None:
@@ -51,14 +54,14 @@ async def _fork(bench: Bench) -> None:
 
 async def _image(bench: Bench) -> None:
     task = await _attach(bench, PIXEL, "image/png", "pixel.png")
-    if bench.able.input_capture == "exact":
+    if bench.capabilities.input_capture == "exact":
         sent = base64.b64encode(PIXEL).decode()
         holds(sent in await bench.told(task), "the request has the picture")
 
 
 async def _file(bench: Bench) -> None:
     task = await _attach(bench, FILE, "text/plain", "parrot.txt")
-    if bench.able.input_capture == "exact":
+    if bench.capabilities.input_capture == "exact":
         holds(FILE.decode().strip() in await bench.told(task), "the request has the text of the file")
 
 
@@ -87,7 +90,7 @@ async def _reasoning(bench: Bench) -> None:
 
 async def _native_asks(bench: Bench) -> None:
     async with bench.sdk() as sdk:
-        enabled = sorted(native_calls().keys() & bench.able.native_tools.keys())
+        enabled = sorted(native_calls().keys() & bench.capabilities.native_tools.keys())
         if not enabled:
             raise Unsupported("native_tools names none that could be called")
         session = await bench.session(sdk, native_tools=enabled)
@@ -108,7 +111,7 @@ async def _native_asks(bench: Bench) -> None:
 
 async def _instructions(bench: Bench) -> None:
     async with bench.sdk() as sdk:
-        names = bench.able.instruction_files
+        names = bench.capabilities.instruction_files
         if not names:
             raise Unsupported("instruction_files is empty")
         for name in names:

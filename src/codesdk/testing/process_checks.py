@@ -44,7 +44,7 @@ async def _restarted(bench: Bench) -> None:
         task = await session.start("Say one.")
         same("the first answer", (await task.result()).text, "One.")
         known = await _own_id(bench, task)
-    if bench.able.state_model == "local_disk":
+    if bench.capabilities.state_model == "local_disk":
         holds(any(bench.state.rglob("*")), "the program keeps its state in the folders that it is given")
     async with bench.sdk() as second:
         again = await bench.again(second, session)
@@ -52,7 +52,7 @@ async def _restarted(bench: Bench) -> None:
         same("the second answer", (await task.result()).text, "Two.")
         told = await bench.told(task)
     holds("Say one." in told and "One." in told, "the model is told what was said before the restart")
-    if bench.able.resume_model == "native":
+    if bench.capabilities.resume_model == "native":
         same("the program's own id of the session", await _own_id(bench, task), known)
 
 

@@ -111,10 +111,10 @@ async def _auth_missing(bench: Bench) -> None:
         events = await bench.history(session)
     holds("key" in error.message, f"the error says that a key is needed, found {error.message!r}")
     same("requests that were passed on", payloads(events, "runtime.request.started"), [])
-    holds(bench.able.auth_model != "none", "auth_model says that somebody must pay")
+    holds(bench.capabilities.auth_model != "none", "auth_model says that somebody must pay")
     # Nobody switched its own login on, so that is not used either. Whether it has one, both fields say.
-    own = bench.able.auth_model in ("both", "oauth_local")
-    same("a login of its own has a way to go", bool(bench.able.login_traffic), own)
+    own = bench.capabilities.auth_model in ("both", "oauth_local")
+    same("a login of its own has a way to go", bool(bench.capabilities.login_traffic), own)
 
 
 async def failing(task: Any, *codes: ErrorCode) -> CodeSDKError:
@@ -150,10 +150,11 @@ async def _transport(bench: Bench) -> None:
         same("the answer", (await (await session.start("Read the note.")).result()).text, "Done.")
         [created] = payloads(await bench.history(session), "session.created")
     same("what ran", [run.name for run in bench.tools.invocations], [READ])
-    able = bench.able.mcp_transports
-    holds(bench.able.mcp_support in ("client_only", "both"), "it is a client of MCP, and says so")
+    transports = bench.capabilities.mcp_transports
+    holds(bench.capabilities.mcp_support in ("client_only", "both"), "it is a client of MCP, and says so")
     holds(
-        created.mcp_transport in able, f"the chosen one of {able} is recorded, found {created.mcp_transport}"
+        created.mcp_transport in transports,
+        f"the chosen one of {transports} is recorded, found {created.mcp_transport}",
     )
 
 

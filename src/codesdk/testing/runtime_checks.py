@@ -129,7 +129,7 @@ async def _forbidden(bench: Bench) -> None:
     denied = payloads(events, "tool.call.denied")
     same("denials of the calls", len(denied), asked)
     same("calls that started", payloads(events, "tool.call.started"), [])
-    if bench.able.permission_model == "codesdk":
+    if bench.capabilities.permission_model == "codesdk":
         same("whose denial counts", {p.by.kind for p in denied} - {"policy"}, set())
 
 

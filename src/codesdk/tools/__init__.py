@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from codesdk.tools.json_input import schema_check as schema_check
     from codesdk.tools.mcp.directory import DirectoryTools as DirectoryTools
     from codesdk.tools.mcp.host import PROGRESS_S as PROGRESS_S, McpHost as McpHost
+    from codesdk.tools.mcp.memory import in_memory as in_memory
     from codesdk.tools.mcp.stdio import bridge_stdio as bridge_stdio, serve_stdio as serve_stdio
     from codesdk.tools.mcp_client.attached import AttachedTools as AttachedTools
     from codesdk.tools.mcp_client.servers import (

@@ -8,7 +8,7 @@ import msgspec
 
 from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.validation import checked
-from codesdk.sandbox import SandboxKind, SandboxLimits, check_hosts, check_options, open_sandbox
+from codesdk.sandbox import SandboxKind, SandboxLimits, check_hosts, check_options, open_configured
 from codesdk.tools.builtin import builtin_registry
 from codesdk.tools.registry import ToolRegistry
 
@@ -74,7 +74,7 @@ async def offered_tools(
         return
     from codesdk.tools.exec import exec_tool
 
-    sandbox = open_sandbox(run.sandbox, **run.sandbox_options)
+    sandbox = open_configured(run.sandbox, run.sandbox_options)
     try:
         registry.add(
             await exec_tool(

@@ -148,7 +148,7 @@ def test_an_answer_for_the_session_that_is_taken_back_is_asked_for_again():
         assert r.refused(session.revoke("fake.write"), NotFound) == "NOT_FOUND"
 
 
-def test_what_was_taken_back_stays_so_after_a_crash_and_can_be_given_anew():
+def test_what_was_taken_back_stays_so_after_a_crash_and_can_be_given_again():
     with rig() as r:
         session = begin(r)
         write(r, "a.txt")

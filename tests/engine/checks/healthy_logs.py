@@ -367,14 +367,14 @@ async def answered(workspace: Path) -> Story:
 
 async def natively(workspace: Path) -> Story:
     """A result that is the model's answer, after one that is none."""
-    able = msgspec.structs.replace(FAKE_CAPABILITIES, output_schema="native")
+    capabilities = msgspec.structs.replace(FAKE_CAPABILITIES, output_schema="native")
     plays = iter([[message("Seven."), done()], [message('{"n": 7}', "m2"), done()]])
 
     async def play(task: Any) -> AsyncIterator[Any]:
         for item in next(plays):
             yield item
 
-    rig = Rig([], workspace, runtime=FakeRuntime(play, name="scripted", capabilities=able))
+    rig = Rig([], workspace, runtime=FakeRuntime(play, name="scripted", capabilities=capabilities))
     session = await rig.open()
     await start(rig.engine, session, [user("how many?")], output_schema=NUMBER)
     await ended(session)

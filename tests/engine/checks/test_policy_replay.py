@@ -7,7 +7,7 @@ from tests.engine.rig import Rig, rig
 
 from codesdk import Session
 from codesdk.contract.tools import Evaluation, Subjects
-from codesdk.engine.checks.policy_replay import Rejudged, rejudge
+from codesdk.engine.checks.policy_replay import ReplayedDecision, replay_policy
 from codesdk.policy import RulePolicy
 from codesdk.policy.decision import grant_opinion
 from codesdk.policy.modes import judge_mode
@@ -27,15 +27,15 @@ class PathTools(FakeTools):
         return Subjects(paths=[arguments["path"]])
 
 
-def judged(r: Rig, session: Session, policy: RulePolicy, tools: Any = None) -> list[Rejudged]:
-    return r.get(rejudge(r.log, r.blobs, session.id, policy, tools or PathTools()))
+def replayed(r: Rig, session: Session, policy: RulePolicy, tools: Any = None) -> list[ReplayedDecision]:
+    return r.get(replay_policy(r.log, r.blobs, session.id, policy, tools or PathTools()))
 
 
 def write(r: Rig, path: str, call_id: str = "c1") -> None:
     r.emit(call("fake.write", {"path": path}, call_id))
 
 
-def test_calls_are_judged_again_whoever_answered_them():
+def test_calls_are_decided_again_whoever_answered_them():
     with rig(tools=PathTools()) as r:
         session = r.open()
         r.start(session)
@@ -45,8 +45,8 @@ def test_calls_are_judged_again_whoever_answered_them():
         r.get(session.deny(r.call(session, "c2"), "no"))
         r.emit(done())
         asked = [event.seq for event in r.events(session.id) if event.type == "approval.requested"]
-        first, second = judged(r, session, NO_ENV)
-        assert first == Rejudged(
+        first, second = replayed(r, session, NO_ENV)
+        assert first == ReplayedDecision(
             seq=asked[0],
             tool_call_id=r.call(session),
             attempt=1,
@@ -73,9 +73,9 @@ def test_a_grant_of_then_counts_as_it_did_unless_another_rule_asks():
         write(r, "b.txt", "c2")
         r.emit(done())
         granted = grant_opinion("mode:ask")
-        _, second = judged(r, session, RulePolicy([]))
+        _, second = replayed(r, session, RulePolicy([]))
         assert (second.before, second.after, second.differs) == (granted, granted, False)
-        _, second = judged(r, session, RulePolicy([Rule(id="careful", result="ask", tool="fake.*")]))
+        _, second = replayed(r, session, RulePolicy([Rule(id="careful", result="ask", tool="fake.*")]))
         assert (second.before, second.after.rule, second.differs) == (granted, "careful", True)
 
 
@@ -84,7 +84,7 @@ def test_a_call_that_no_policy_could_have_let_run_is_left_out():
         session = r.open()
         r.start(session)
         r.emit(call("no.such.tool", {}, "c1"), call("fake.write", {"invalid": "so"}, "c2"), done())
-        assert judged(r, session, NO_ENV) == []
+        assert replayed(r, session, NO_ENV) == []
 
 
 def test_a_denial_because_nobody_could_be_asked_was_a_question():
@@ -93,7 +93,7 @@ def test_a_denial_because_nobody_could_be_asked_was_a_question():
         r.start(session)
         write(r, "a.txt")
         r.emit(done())
-        (one,) = judged(r, session, RulePolicy([]))
+        (one,) = replayed(r, session, RulePolicy([]))
         assert (one.before, one.after, one.differs) == (ASK, ASK, False)
 
 
@@ -106,11 +106,11 @@ def test_what_cannot_be_known_any_more_is_unsure_where_it_matters():
         r.emit(done())
 
         def doubts(policy: RulePolicy, tools: Any = None) -> list[str | None]:
-            return [one.unsure for one in judged(r, session, policy, tools)]
+            return [one.unsure for one in replayed(r, session, policy, tools)]
 
         redacted = "its input is stored without the secrets that were in it"
         assert doubts(NO_ENV) == [redacted, None]
-        assert [one.after.rule for one in judged(r, session, NO_ENV)] == ["no-env", "mode:yolo"]
+        assert [one.after.rule for one in replayed(r, session, NO_ENV)] == ["no-env", "mode:yolo"]
         assert doubts(RulePolicy([Rule(id="all", result="deny")])) == [None, None]
         stranger = "the tool fake.write is not known here, nor what it touches"
         others = PathTools(msgspec.structs.replace(WRITE, name="other.write"))
@@ -124,7 +124,7 @@ def test_an_input_that_is_gone_is_unsure():
         r.start(session)
         write(r, "some/where/.env")
         r.emit(done())
-        assert [(one.after, one.unsure) for one in judged(r, session, NO_ENV)] == [(DENY, None)]
+        assert [(one.after, one.unsure) for one in replayed(r, session, NO_ENV)] == [(DENY, None)]
         nothing = MemoryBlobs()
-        (one,) = r.get(rejudge(r.log, nothing, session.id, NO_ENV, PathTools()))
+        (one,) = r.get(replay_policy(r.log, nothing, session.id, NO_ENV, PathTools()))
         assert (one.after.rule, one.unsure) == ("mode:yolo", "its stored input cannot be read")

@@ -140,7 +140,7 @@ def test_what_has_not_the_form_of_an_id_is_text_also_where_an_id_belongs():
 def test_a_name_that_others_go_by_is_refused_if_it_holds_a_secret(name: str, field: str):
     plain = filled(EVENT_TYPES[name])
     dirty = event(msgspec.structs.replace(plain, **{field: f"task_{CANARY}"}))
-    with pytest.raises(InvalidRequest, match="holds a secret") as refused:
+    with pytest.raises(InvalidRequest, match="contains a secret") as refused:
         ChokePoint(Redactor([CANARY])).encode(dirty)
     assert CANARY not in refused.value.message
 

@@ -145,7 +145,9 @@ async def test_the_same_content_of_another_is_an_artifact_of_its_own(tmp_path: P
 async def test_a_principal_named_like_a_session_is_not_that_session(tmp_path: Path):
     async with world(tmp_path) as w:
         (owner,) = await w.ann.sessions()
-        posing = w.sdk.as_principal(owner.session_id)
+        with pytest.raises(InvalidRequest, match="looks like a session's id"):
+            w.sdk.as_principal(owner.session_id)
+        posing = w.sdk.as_caller(Caller.of(owner.session_id))  # even so
         session = await w.session(posing)
         await (await session.start("Go.")).result()
         assert {text[:9] for text in w.read} == {"NOT_FOUND"}

@@ -63,7 +63,7 @@ def test_without_the_setting_it_waits_as_before_and_the_setting_can_be_changed_l
         r.emit(done())
 
 
-def test_a_task_that_crashes_each_time_stops_after_the_bound_and_a_person_begins_anew():
+def test_a_task_that_crashes_each_time_stops_after_the_bound_and_a_person_begins_again():
     with rig() as r:
         session = begun(r, max_resumes=2, resume_backoff_s=10.0)
         session = crash(r, session)

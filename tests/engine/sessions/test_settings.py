@@ -160,7 +160,7 @@ def nested(depth: int) -> Any:
         ({}, r"There is nothing to change\. Name at least one setting\."),
         (
             {"workspace": "/"},
-            r"^workspace cannot be changed in a session that exists\. What can: title, model, ",
+            r"^workspace cannot be changed in an existing session\. These can: title, model, ",
         ),
         ({"runtime": "x", "raw_capture": False}, r"^runtime, raw_capture cannot be changed"),
         ({"model": None}, r"The settings cannot be changed like this: Expected `str`, got `null`"),

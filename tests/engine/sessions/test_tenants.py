@@ -20,9 +20,9 @@ class Hosted(FakeRuntime):
         self._auth, self._modes = auth, modes
 
     def capabilities(self) -> Capabilities:
-        able = super().capabilities()
+        capabilities = super().capabilities()
         return msgspec.structs.replace(
-            able,
+            capabilities,
             auth_model=self._auth,
             supported_isolation_modes=self._modes,
             recommended_isolation_mode="in_process",

@@ -367,8 +367,8 @@ def test_a_message_for_the_running_task_cannot_bring_a_schema():
 
 
 def test_a_runtime_that_calls_no_tools_is_given_no_task_with_a_schema():
-    able = msgspec.structs.replace(FAKE_CAPABILITIES, supports_tool_calls=False)
-    with rig(runtime=FakeRuntime(capabilities=able)) as r:
+    capabilities = msgspec.structs.replace(FAKE_CAPABILITIES, supports_tool_calls=False)
+    with rig(runtime=FakeRuntime(capabilities=capabilities)) as r:
         session = r.open()
         assert r.refused(session.start("Rate it.", output_schema=STARS), InvalidRequest) == "INVALID_REQUEST"
 

@@ -179,8 +179,8 @@ def test_steering_an_idle_session_starts_a_task(w: World):
 
 
 def test_a_runtime_that_cannot_be_steered_says_so():
-    able = msgspec.structs.replace(FAKE_CAPABILITIES, supports_steer=False)
-    with world(runtime=FakeRuntime(capabilities=able)) as w:
+    capabilities = msgspec.structs.replace(FAKE_CAPABILITIES, supports_steer=False)
+    with world(runtime=FakeRuntime(capabilities=capabilities)) as w:
         session = w.create()
         w.start(session)
         with pytest.raises(InvalidRequest, match="cannot be steered"):

@@ -93,7 +93,7 @@ def test_bytes_that_are_a_key_and_not_the_text_are_not_learned():
     assert b"Bash" not in answer.feed(nested.replace(b'"abc"', b'"tool_calls"') + b"\n\n")
 
 
-def test_an_event_after_another_kind_of_event_is_judged_anew():
+def test_an_event_after_another_kind_of_event_is_judged_again():
     """Anthropic's deltas name a block by its index only; what the block is may have changed in between."""
 
     def event(**fields: Any) -> bytes:

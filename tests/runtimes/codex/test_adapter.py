@@ -336,7 +336,7 @@ async def test_after_a_restart_code_and_an_image_that_were_not_answered_are_not_
     assert [part["type"] for part in parts].count("input_image") == 1
 
 
-async def test_a_thread_that_codex_lost_is_made_anew_from_the_transcript(tmp_path: Path):
+async def test_a_thread_that_codex_lost_is_created_again_from_the_transcript(tmp_path: Path):
     async with opened(tmp_path, [{"text": "Look."}, read()], [{"text": "One."}]) as rig:
         await rig.ask("First.")
         session_id = rig.session.id

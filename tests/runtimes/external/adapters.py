@@ -10,7 +10,9 @@ import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Unpack
 
+from codesdk.contract.entry import AdapterOptions
 from codesdk.contract.runtime import Runtime
 from codesdk.runtimes.external.hosting import external_runtime, hosted_runtime
 from codesdk.runtimes.external.runtime import ExternalRuntime, HostedRuntime
@@ -36,7 +38,7 @@ def hosted_script(script: Script, folder: Path) -> HostedRuntime:
     return HostedRuntime(ScriptedRuntime(script), [sys.executable, "-c", SCRIPTED, str(path)], {})
 
 
-def makes_hosted(name: str, folder: Path, **options: object) -> MakeRuntime:
+def makes_hosted(name: str, folder: Path, **options: Unpack[AdapterOptions]) -> MakeRuntime:
     @asynccontextmanager
     async def make(scenario: Scenario) -> AsyncIterator[Runtime]:
         if name == "scripted" and not scenario.where:  # what only a program is asked, it cannot play

@@ -27,6 +27,15 @@ FILES = {
     "gemini-cli-core": "oauth_creds.json",
 }
 
+_WATCHED = """
+import os
+from tests.runtimes.logins.browsers import search
+from codesdk.cli.main import main
+search(os.environ.pop("TEST_SEARCH_PATH"))
+main()
+"""
+"""The command line, in which no program finds a real browser."""
+
 
 class Rig:
     """One data directory."""
@@ -66,7 +75,7 @@ class Rig:
 
     async def codesdk(self, *words: str, typed: str = "") -> tuple[int | None, str, str]:
         """Run the command on the directory. Return its code, what it says, and what it complains about."""
-        argv = [sys.executable, "-m", "codesdk.cli.main", "--data-dir", str(self.data), *words]
+        argv = [sys.executable, "-c", _WATCHED, "--data-dir", str(self.data), *words]
         pipes = dict.fromkeys(("stdin", "stdout", "stderr"), asyncio.subprocess.PIPE)
         env = {**os.environ, "CODESDK_LOGINS": self.runtime}
         process = await asyncio.create_subprocess_exec(*argv, env=env, **pipes)

@@ -679,7 +679,7 @@ for _ in range(25):
 os.rename("sub", "sub", src_dir_fd=top)
 """
     assert (await sandbox.run(_command(workspace, *_python(hide)), Said())).exit_code == 0
-    with pytest.raises(InvalidRequest, match="moved to a place in the workspace that cannot be looked into"):
+    with pytest.raises(InvalidRequest, match="moved to a place in the workspace that cannot be read"):
         await sandbox.run(_command(workspace, "true"), Said())
 
 

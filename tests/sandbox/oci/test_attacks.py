@@ -102,7 +102,7 @@ async def test_without_the_filter_the_attack_succeeds_but_for_one_that_is_refuse
     assert engine.containers() == []
 
 
-async def test_a_datagram_pair_which_could_be_connected_anew_is_refused(sandbox, stage):
+async def test_a_datagram_pair_which_could_be_connected_again_is_refused(sandbox, stage):
     text = """
 attempt(socket.socketpair, socket.AF_UNIX, socket.SOCK_STREAM)
 attempt(socket.socketpair, socket.AF_UNIX, socket.SOCK_DGRAM)

@@ -510,7 +510,7 @@ def count_without_log(path: Path, copy: Path) -> int:
     return count
 
 
-async def test_the_write_ahead_log_is_merged_beside_the_writer_and_begun_anew(
+async def test_the_write_ahead_log_is_merged_beside_the_writer_and_begun_again(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(merging, "MERGE_PAGES", 200)

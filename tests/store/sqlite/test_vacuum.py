@@ -59,7 +59,7 @@ async def test_the_file_shrinks_while_a_session_goes_on_writing(tmp_path: Path):
 
 
 @pytest.mark.slow
-async def test_a_file_of_an_older_version_is_left_alone_unless_it_may_be_written_anew(tmp_path: Path):
+async def test_a_file_of_an_older_version_is_left_alone_unless_it_may_be_rewritten(tmp_path: Path):
     path = tmp_path / "log.db"
     db = sqlite3.connect(path, isolation_level=None)
     migrate(db, path, MIGRATIONS)  # as it was done before files could give pages back

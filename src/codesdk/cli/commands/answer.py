@@ -154,7 +154,7 @@ def grants(setup: Setup, session: str, as_json: bool) -> int:
 @json_option("Print the result as JSON.")
 @click.pass_obj
 def revoke(setup: Setup, session: str, tool: str, as_json: bool) -> int:
-    """Take back the approval of TOOL: it is asked about again in this session. What it did is not undone."""
+    """Take back the approval of TOOL: its next call in this session is asked about again. What it did is not undone."""
     action = RevokeGrant(session_id=session, tool=tool)
     return run_async(_tell(setup, action, f"{tool} will be asked about again.", as_json))
 

@@ -46,7 +46,7 @@ _WIDTH = 400
 def bundle(
     setup: Setup, session: str | None, output: str | None, max_size: str, show: str | None, as_json: bool
 ) -> int:
-    """Pack everything that explains a session into a tar.gz to hand on, without secrets.
+    """Pack everything that explains a session into a tar.gz that can be passed on, without secrets.
 
     A manifest lists its files. With --show nothing is unpacked; exits 1 if the bundle is not complete.
     """

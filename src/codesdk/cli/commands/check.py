@@ -66,8 +66,11 @@ _WORDS: dict[Kind, Words] = {
 @json_option("Print one result per session as JSON.")
 @click.pass_obj
 def verify(setup: Setup, session: str | None, every: bool, as_json: bool) -> int:
-    """Check a stored log against the contract's nine invariants. Exits 1 if one is broken, and 7 if all
-    hold so far but a session was interrupted and is not recovered yet: the next run in its directory does that."""
+    """Check a stored log against the contract's nine invariants.
+
+    Exits 1 if one is broken, and 7 if all hold but an interrupted session has not been recovered yet, which the next
+    run in its directory does.
+    """
     if every == (session is not None):
         raise click.UsageError("Name a session, or use --all.")
     return run_async(_check(setup, session, "verify", as_json))

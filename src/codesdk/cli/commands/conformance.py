@@ -44,7 +44,7 @@ from codesdk.testing.matrix import Column, column_of, driven, read_page, write_p
     "page",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Put the cells into a page, a column for each runtime, beside what it has of others.",
+    help="Write the results to a page, one column per runtime, and keep the columns of others.",
 )
 @json_option("Print one cell per line as JSON.")
 def conformance(
@@ -64,7 +64,7 @@ def conformance(
     if unknown:
         raise InvalidRequest(f"There is no cell {min(unknown)!r}. The cells are: {', '.join(MATRIX)}.")
     if sum(map(bool, (names, adapter, external))) > 1:
-        raise InvalidRequest("Name what is checked once: --runtime, --adapter or --external.")
+        raise InvalidRequest("Use only one of --runtime, --adapter and --external.")
     rows = [row for row in MATRIX if not only or row in only]
     if adapter:
         made = {adapter: _outside(adapter)}

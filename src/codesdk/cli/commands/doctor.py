@@ -39,7 +39,7 @@ async def _doctor(setup: Setup, image: str | None, as_json: bool) -> int:
     }
     usable, state = await _data_dir(Path(setup.data_dir))
     given = {"image": image} if image else {}
-    sandboxes = [await look_at(kind, **(given if kind == "oci" else {})) for kind in KINDS]
+    sandboxes = [await look_at(kind, given if kind == "oci" else None) for kind in KINDS]
     # The host is always available as a "sandbox", but keeps nothing away: it does not count.
     ok = usable and any(found.available and found.filesystem for found in sandboxes)
     if as_json:

@@ -73,7 +73,7 @@ def show(setup: Setup, job_id: str, as_json: bool) -> int:
 @json_option("Print the job as JSON.")
 @click.pass_obj
 def cancel(setup: Setup, job_id: str, as_json: bool) -> int:
-    """Call off a job that is queued or runs. What its handler has done already stays done."""
+    """Cancel a job that is queued or running. What its handler has already done is not undone."""
     return _changed(run_async(_change(setup, job_id, retry=False)), as_json)
 
 
@@ -82,7 +82,7 @@ def cancel(setup: Setup, job_id: str, as_json: bool) -> int:
 @json_option("Print the job as JSON.")
 @click.pass_obj
 def retry(setup: Setup, job_id: str, as_json: bool) -> int:
-    """Run a job now that waits, failed or was canceled, with all its attempts.
+    """Run a job that waits, failed or was canceled now, with all its attempts.
 
     Without a process that has its extension, it waits for one.
     """

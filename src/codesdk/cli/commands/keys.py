@@ -76,7 +76,7 @@ def add(setup: Setup, provider: ProviderName, principal: str | None) -> int:
 @_principal_option
 @click.pass_obj
 def remove(setup: Setup, provider: ProviderName, principal: str | None) -> int:
-    """Remove the key for PROVIDER. Requests from now on do without it."""
+    """Remove the key for PROVIDER. No later request uses it."""
     if setup.url is None:
         KeyFile(Path(setup.data_dir)).remove(principal or LOCAL, provider)
     else:

@@ -30,11 +30,11 @@ def minicode() -> None:
 @minicode.command()
 @_cwd
 @click.option(
-    "--origins", is_flag=True, help="Say where each value is from: a file, a variable, or the default."
+    "--origins", is_flag=True, help="Show where each value comes from: a file, a variable, or the default."
 )
 @json_option("Print the configuration as one JSON object.")
 def config(cwd: str, origins: bool, as_json: bool) -> int:
-    """Show the configuration that holds in a directory. Keys are never shown, only that they are set.
+    """Show the configuration that is in force in a directory. Keys are never shown, only whether they are set.
 
     Later ones win: defaults, the global config.json, .minicode/config.json of the project, environment variables.
     """

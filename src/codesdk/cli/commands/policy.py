@@ -17,7 +17,7 @@ from codesdk.cli.view.out import write_json, write_line
 from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.ports import PolicyQuestion
 from codesdk.contract.tools import Evaluation, PermissionMode, Subjects, ToolClass
-from codesdk.engine import Rejudged, rejudge
+from codesdk.engine import ReplayedDecision, replay_policy
 from codesdk.policy import PRESETS, Looked, RulePolicy, all_opinions, choose_policy, decide, preset_of
 from codesdk.sandbox import HostSandbox
 from codesdk.tools import ToolRegistry, builtin_registry, exec_tool, fetch_tool
@@ -125,7 +125,7 @@ def check(
 def replay(setup: Setup, given_policy: str, sessions: tuple[str, ...], every: bool, as_json: bool) -> int:
     """Show which past calls a policy would have decided differently. Exits 1 if there are any.
 
-    Nothing is changed. A result is unsure where the stored input is not the one that was decided on.
+    Nothing is changed. A result is uncertain where the stored input is not the one that was decided on.
     """
     if every == bool(sessions):
         raise click.UsageError("Name sessions, or use --all.")
@@ -197,14 +197,14 @@ async def _replay(setup: Setup, rules: RulePolicy, given: Sequence[str], as_json
     async with reading(setup.data_dir) as archive:
         ids = [(await find_session(archive, name)).session_id for name in given]
         for session_id in ids or [row.session_id async for row in all_sessions(archive)]:
-            calls = await rejudge(archive.log, archive.blobs, session_id, rules, tools)
+            calls = await replay_policy(archive.log, archive.blobs, session_id, rules, tools)
             if any(call.differs for call in calls):
                 code = FAILED
             await _tell(session_id, calls, as_json)
     return code
 
 
-async def _tell(session_id: str, calls: list[Rejudged], as_json: bool) -> None:
+async def _tell(session_id: str, calls: list[ReplayedDecision], as_json: bool) -> None:
     notable = [call for call in calls if call.differs or call.unsure]
     if as_json:
         found = {"calls": len(calls), "differs": sum(call.differs for call in calls), "notable": notable}

@@ -53,7 +53,7 @@ _OF_NEW = frozenset(
 _denied_option = click.option(
     "--fail-on-denied",
     is_flag=True,
-    help="Exit with 6 if the task is done but calls of it were denied, by a rule or by a person.",
+    help="Exit with 6 if the task completed but some of its calls were denied, by a rule or by a person.",
 )
 
 
@@ -74,7 +74,7 @@ _denied_option = click.option(
     "native_tools",
     multiple=True,
     metavar="NAME",
-    help="A tool of the runtime's own that it may run, which cannot be confined. Can be given several times.",
+    help="Let the runtime use this tool of its own, which cannot be confined. Can be given several times.",
 )
 @click.option(
     "--implicit-sources",

@@ -122,7 +122,7 @@ def install(names: tuple[str, ...], every: bool, yes: bool, dry_run: bool) -> in
 def uninstall(name: str, yes: bool) -> int:
     """Remove the program NAME that `install` put into a folder of its own, in every version that is there.
 
-    What runs is not ended, and may fail then: close its sessions first.
+    Running sessions are not stopped and may fail afterwards: close them first.
     """
     from codesdk.cli.installation import run_uninstall
 
@@ -134,9 +134,9 @@ def uninstall(name: str, yes: bool) -> int:
 @click.option(
     "--env", "variables", multiple=True, metavar="NAME=VALUE", help="A variable that it needs. Repeatable."
 )
-@click.option("--row", metavar="FILE", help="What is known already: a row, or what an earlier run printed.")
+@click.option("--row", metavar="FILE", help="What is already known: a row, or the output of an earlier run.")
 @click.option("--write", "name", metavar="NAME", help="Keep the row, so that the runtime acp:NAME exists.")
-@click.option("--check", is_flag=True, help="Then play rows of the conformance matrix on it.")
+@click.option("--check", is_flag=True, help="Then run rows of the conformance matrix on it.")
 @click.option(
     "--with-network", is_flag=True, help="Continue even if the agent cannot be kept from the network."
 )
@@ -146,7 +146,7 @@ def uninstall(name: str, yes: bool) -> int:
     default=300,
     show_default=True,
     metavar="SECONDS",
-    help="For all experiments.",
+    help="The time for all experiments together.",
 )
 @json_option("Print one finding per line as JSON, then the row.")
 def probe(
@@ -162,8 +162,8 @@ def probe(
     """Find out how to drive an unknown agent of the Agent Client Protocol, and write its row.
 
     COMMAND starts the agent; write -- before it. It is started several times with a scripted model, dummy keys, a home
-    and a folder of its own, in a network that has only loopback; what it leaves is removed. Each finding is shown as it
-    is made, and what could not be learned is said. The row goes to stdout, or to the operator's folder with --write.
+    and a folder of its own, in a network that has only loopback; what it leaves is removed. Findings are shown as they
+    come, and so is what could not be found out. The row goes to stdout, or to the operator's folder with --write.
 
     In VALUE and in a row, ${model_url} stands for the address of the model, ${key} for its key, ${model} for its name.
     With --check and a --row that an earlier run printed, only the matrix is played.

@@ -94,7 +94,7 @@ def compact(
 ) -> int:
     """Give the runtime less of the conversation from the next task on. The transcript keeps everything.
 
-    The way out when a task fails with CONTEXT_TOO_LARGE.
+    Use it when a task fails with CONTEXT_TOO_LARGE.
     """
     return run_async(_compact(setup, session, strategy, keep_tokens, as_json))
 
@@ -105,7 +105,7 @@ def compact(
 @json_option("Print the session as JSON.")
 @click.pass_obj
 def close(setup: Setup, session: str, reason: str, as_json: bool) -> int:
-    """End a session: its task is stopped, its log stays."""
+    """Close a session: its task is stopped, its log is kept."""
     action = CloseSession(session_id=session, reason=reason)
     return run_async(_change(setup, action, "Closed. Its log can still be read and forked.", as_json))
 

@@ -5,12 +5,13 @@ import sys
 from collections import Counter
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any
+from typing import Unpack
 
 import msgspec
 
 from codesdk.cli.view.out import write_json, write_text
 from codesdk.cli.view.safe import one_line
+from codesdk.contract.entry import AdapterOptions
 from codesdk.contract.runtime import Runtime
 from codesdk.runtimes import create_runtime
 from codesdk.testing.cells import Cell
@@ -52,16 +53,17 @@ def network() -> Generator[None]:
         yield
 
 
-def built_in(name: str, **options: Any) -> MakeRuntime:
+def built_in(name: str, **options: Unpack[AdapterOptions]) -> MakeRuntime:
     """Return what makes a runtime of this version for the matrix, perhaps to work in one of several ways."""
 
     @asynccontextmanager
     async def make(scenario: Scenario) -> AsyncGenerator[Runtime]:
-        yield create_runtime(name, **options, **program_option(scenario))
+        asked: AdapterOptions = {**options, **program_option(scenario)}
+        yield create_runtime(name, **asked)
 
     return make
 
 
-def program_option(scenario: Scenario) -> dict[str, Any]:
+def program_option(scenario: Scenario) -> AdapterOptions:
     """Return the options of an adapter that a scenario asks for."""
     return {} if scenario.program is None else {"program": scenario.program}

@@ -8,7 +8,7 @@ from codesdk.cli.view.gist import plural
 from codesdk.cli.view.safe import one_line
 from codesdk.contract.ports import PolicyQuestion
 from codesdk.contract.tools import Evaluation, Verdict
-from codesdk.engine import Rejudged
+from codesdk.engine import ReplayedDecision
 from codesdk.policy import Looked, standing
 
 _STYLES: dict[Verdict, str] = {"allow": "green", "ask": "yellow", "deny": "red"}
@@ -41,7 +41,9 @@ def explanation(
     return lines
 
 
-def second_opinions(session_id: str, calls: Sequence[Rejudged], notable: Sequence[Rejudged]) -> list[Text]:
+def second_opinions(
+    session_id: str, calls: Sequence[ReplayedDecision], notable: Sequence[ReplayedDecision]
+) -> list[Text]:
     """Return a session's calls that would be decided differently, and those where that is unsure."""
     differing = sum(call.differs for call in calls)
     said = f"{differing} would be decided differently" if differing else "all would be decided the same"

@@ -20,7 +20,7 @@ class Spinner:
         console = screen.console
         self._screen = screen
         self._label = label
-        self._able = console.is_terminal and not console.is_dumb_terminal
+        self._moves = console.is_terminal and not console.is_dumb_terminal
         self._shown = False
         self._quiet_since = time.monotonic()
         self._task: asyncio.Task[None] | None = None
@@ -33,7 +33,7 @@ class Spinner:
             self._screen.console.file.write(_ERASE)
 
     async def __aenter__(self) -> "Spinner":
-        if self._able:
+        if self._moves:
             self._task = asyncio.create_task(self._turn())
         return self
 

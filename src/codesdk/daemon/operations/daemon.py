@@ -111,8 +111,8 @@ async def list_runtimes(call: Call) -> RuntimePage:
 
 
 def _info(entry: RuntimeEntry, external: Runtime | None) -> RuntimeInfo:
-    able = (external or create_runtime(entry.name)).capabilities()
-    return RuntimeInfo(name=entry.name, alias=entry.alias, capabilities=able)
+    capabilities = (external or create_runtime(entry.name)).capabilities()
+    return RuntimeInfo(name=entry.name, alias=entry.alias, capabilities=capabilities)
 
 
 OPERATIONS = (

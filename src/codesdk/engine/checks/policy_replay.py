@@ -24,7 +24,7 @@ _NOT_OURS = ("tool:unknown", "input:invalid", WIRE, ANSWER)
 """Rules of decisions that no policy could have changed."""
 
 
-class Rejudged(msgspec.Struct, frozen=True, kw_only=True):
+class ReplayedDecision(msgspec.Struct, frozen=True, kw_only=True):
     """A past call: what was decided, and what would be. `unsure` says why the latter may be wrong."""
 
     seq: int
@@ -42,19 +42,19 @@ class Rejudged(msgspec.Struct, frozen=True, kw_only=True):
         return self.before.result != self.after.result
 
 
-async def rejudge(
+async def replay_policy(
     log: EventLog, blobs: Blobs, session_id: str, policy: RulePolicy, tools: ToolRunner
-) -> list[Rejudged]:
-    """Judge the calls of a stored session again, in order. Damaged events are skipped."""
+) -> list[ReplayedDecision]:
+    """Return what a policy decides on the calls of a stored session, in order. Damaged events are skipped."""
     state = SessionState(session_id=session_id, principal="")
-    judges = _Judge(blobs, policy, tools)
-    found: list[Rejudged] = []
+    replay = _Replay(blobs, policy, tools)
+    found: list[ReplayedDecision] = []
     async for event in read_events(log, session_id):
         payload = event.payload
         if isinstance(payload, ev.ToolCallApproved | ev.ToolCallDenied | ev.ApprovalRequested):
             call = _open_call(state, payload)
             if call is not None:
-                found += await judges.judge(event.seq, state, call)
+                found += await replay.decide_again(event.seq, state, call)
         fold(state, event, Changes())
     return found
 
@@ -69,7 +69,7 @@ def _open_call(
     return None if call is None or call.approval_id is not None else call
 
 
-class _Judge:
+class _Replay:
     """A policy, and what it needs to know about a call."""
 
     def __init__(self, blobs: Blobs, policy: RulePolicy, tools: ToolRunner) -> None:
@@ -78,7 +78,7 @@ class _Judge:
         self._tools = tools
         self._known = {spec.name for spec in tools.specs()}
 
-    async def judge(self, seq: int, state: SessionState, call: CallState) -> list[Rejudged]:
+    async def decide_again(self, seq: int, state: SessionState, call: CallState) -> list[ReplayedDecision]:
         said = [one for one in call.evaluations if one.source != "user" and one.rule != "non_interactive"]
         if not said or any(one.rule in _NOT_OURS for one in said):
             return []
@@ -95,7 +95,7 @@ class _Judge:
         opinions = all_opinions(question, self._policy.evaluate(question), granted)
         opinions += [one for one in said if one.rule == QUESTION.rule]  # it asks, whatever the policy
         return [
-            Rejudged(
+            ReplayedDecision(
                 seq=seq,
                 tool_call_id=call.identity.tool_call_id,
                 attempt=call.identity.attempt,

@@ -137,7 +137,7 @@ class ChokePoint:
         clean = self.clean(value)
         if clean is not value and name in _CHOSEN:
             words = name.replace("_", " ")
-            raise InvalidRequest(f"The {words} holds a secret, and everybody sees it. Choose another.")
+            raise InvalidRequest(f"The {words} contains a secret, and everybody can see it. Choose another.")
         return clean
 
     def _report(self, event_type: str) -> None:

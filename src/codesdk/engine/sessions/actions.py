@@ -427,7 +427,7 @@ class SessionActions:
         if await self._ports.log.task(task_id, live.state.principal) is not None:
             raise Conflict(f"There is already a task {task_id}.")
         if live.scope.redactor.text(task_id) != task_id:
-            raise InvalidRequest("The task id holds a secret, and ids are shown. Choose another.")
+            raise InvalidRequest("The task id contains a secret, and ids are shown. Choose another.")
 
     def _refuse_if_full(self) -> None:
         self._refuse_if_closing()

@@ -112,22 +112,22 @@ def first_event(
 
 def check_fit(runtime: Runtime, native_tools: Literal["off"] | list[str], settings: SessionSettings) -> None:
     """Raise `InvalidRequest` if a runtime cannot do what a session needs."""
-    able = capabilities_of(runtime)
+    capabilities = capabilities_of(runtime)
     if native_tools != "off":
-        unknown = sorted(set(native_tools) - set(able.native_tools))
-        if unknown and not able.native_tools:
+        unknown = sorted(set(native_tools) - set(capabilities.native_tools))
+        if unknown and not capabilities.native_tools:
             raise InvalidRequest(
                 f"The runtime {runtime.name} has no tools of its own, so native_tools cannot name any."
             )
         if unknown:
             raise InvalidRequest(
                 f"The runtime {runtime.name} has no tool {', '.join(unknown)} that can be enabled."
-                f" It has: {', '.join(sorted(able.native_tools))}."
+                f" It has: {', '.join(sorted(capabilities.native_tools))}."
             )
-    if settings.implicit_sources != "off" and not able.instruction_files:
+    if settings.implicit_sources != "off" and not capabilities.instruction_files:
         raise InvalidRequest(f"The runtime {runtime.name} has no instruction files to capture.")
     # What passes the gateway is captured exactly, so a runtime that cannot say so sends nothing there.
-    if settings.gateway != "passthrough" and able.input_capture != "exact":
+    if settings.gateway != "passthrough" and capabilities.input_capture != "exact":
         played = PLAYED.get(settings.gateway)
         raise InvalidRequest(
             f"The runtime {runtime.name} asks no model through the gateway, so "
@@ -141,11 +141,11 @@ def _isolation(runtime: Runtime, principal: str, level: IsolationLevel) -> Isola
 
     Principals share no state, and no process that holds credentials.
     """
-    able = capabilities_of(runtime)
-    mode = able.recommended_isolation_mode
-    if principal != LOCAL and mode == "in_process" and able.auth_model not in ("none", "api_key"):
+    capabilities = capabilities_of(runtime)
+    mode = capabilities.recommended_isolation_mode
+    if principal != LOCAL and mode == "in_process" and capabilities.auth_model not in ("none", "api_key"):
         raise Forbidden(
-            f"The runtime {runtime.name} keeps credentials on disk and runs inside of CodeSDK, where other"
+            f"The runtime {runtime.name} keeps credentials on disk and runs inside CodeSDK, where other"
             " principals do too. The operator can give it a process of its own: with --hosting subprocess if it is"
             " built in, or as an adapter with --external NAME=COMMAND."
         )

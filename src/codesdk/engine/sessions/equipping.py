@@ -67,8 +67,8 @@ class SessionEquipping:
             return
         missing = "script" if mode == "scripted" else "recording"
         raise Conflict(
-            f"Session {live.session_id} plays {PLAYED[mode]} in place of a provider's model, and it is not here: a"
-            " cassette or a model of one's own is kept only by the process that it was given to. Open the session with"
+            f"Session {live.session_id} plays {PLAYED[mode]} in place of a provider's model, which is not"
+            " available: a cassette or custom model exists only in the process that received it. Open the session with"
             " it (plays), then continue.",
             details={"equipment_missing": [missing]},
         )

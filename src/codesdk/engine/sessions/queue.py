@@ -105,7 +105,7 @@ class TaskQueue:
         try:
             runtime = self._resources.runtime
             # Asked here, because it may fail and nothing is written yet.
-            able = self._resources.capabilities()
+            capabilities = self._resources.capabilities()
             lifecycle.start(
                 scope.journal,
                 task_id,
@@ -114,7 +114,7 @@ class TaskQueue:
                 resumes=resumes,
                 summarizes_before=summary.first if summary is not None else None,
                 output_schema=output_schema,
-                output_way=None if output_schema is None else way_for(output_schema, able),
+                output_way=None if output_schema is None else way_for(output_schema, capabilities),
             )
             self.idling.keep()
             resumed, self._resumed = resumed or self._resumed, False

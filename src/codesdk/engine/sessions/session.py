@@ -128,7 +128,9 @@ class LiveSession:
         if run is None:
             raise Conflict(f"Session {self.session_id} has no running task.")
         if task_id not in (None, run.task_id):
-            raise Conflict(f"Task {task_id} does not run, so it takes no input; {run.task_id} does.")
+            raise Conflict(
+                f"Task {task_id} is not running, so it cannot take input. The running task is {run.task_id}."
+            )
         if not self.resources.capabilities().supports_steer:
             raise InvalidRequest(
                 f"The runtime {self.state.runtime_name} cannot be steered; queue a task instead."
@@ -370,7 +372,7 @@ class LiveSession:
             carry_out(self.scope, planned)
         elif planned.first == self.state.context.compacted.first:
             raise Conflict(
-                f"No turn of session {self.session_id} would be summed up. Keep fewer tokens, or use the strategy window."
+                f"There is no turn of session {self.session_id} to summarize. Keep fewer tokens, or use the strategy window."
             )
         else:
             self.resources.require_attached()

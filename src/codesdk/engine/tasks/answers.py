@@ -27,7 +27,7 @@ _TOOL = wire_name(ANSWER_TOOL)  # what the model knows it by
 NOT_CALLED = f"The tool {_TOOL} was not called."
 
 
-def take_schema(scope: SessionScope, given: dict[str, Any], able: Capabilities) -> dict[str, Any]:
+def take_schema(scope: SessionScope, given: dict[str, Any], capabilities: Capabilities) -> dict[str, Any]:
     """Return an output schema as it is stored. Raise `InvalidRequest` if results cannot be checked with it."""
     data = check_settings(given, "An output schema", MAX_SCHEMA_BYTES)
     # Encoded and decoded: what is checked is what is stored and sent, without secrets.
@@ -37,16 +37,16 @@ def take_schema(scope: SessionScope, given: dict[str, Any], able: Capabilities) 
         hash_json(schema)  # the record of the tools that are offered has its hash
     except ValueError as error:
         raise InvalidRequest(f"No task was started: {error}. Give a JSON Schema of an object.") from None
-    if way_for(schema, able) == "tool" and not able.supports_tool_calls:
+    if way_for(schema, capabilities) == "tool" and not capabilities.supports_tool_calls:
         raise InvalidRequest(
             f"The runtime {scope.state.runtime_name} calls no tools, so it cannot give a result that fits a schema."
         )
     return schema
 
 
-def way_for(schema: dict[str, Any], able: Capabilities) -> OutputWay:
+def way_for(schema: dict[str, Any], capabilities: Capabilities) -> OutputWay:
     """Return how a runtime gives a result: a provider would refuse a schema that is not strict."""
-    return "native" if able.output_schema == "native" and is_strict(schema) else "tool"
+    return "native" if capabilities.output_schema == "native" and is_strict(schema) else "tool"
 
 
 def asking(schema: dict[str, Any]) -> str:

@@ -66,7 +66,7 @@ def take_change(scope: SessionScope, change: SettingsChange) -> SettingsChange:
 
 
 async def _take_attachments(
-    scope: SessionScope, able: Capabilities, messages: list[Message]
+    scope: SessionScope, capabilities: Capabilities, messages: list[Message]
 ) -> list[Message]:
     """Return the messages with files owned by the session. Their rows are committed with the next event.
 
@@ -75,19 +75,19 @@ async def _take_attachments(
     taken: list[Message] = []
     for message in messages:
         content = [
-            await _take_file(scope, able, block) if isinstance(block, ArtifactBlock) else block
+            await _take_file(scope, capabilities, block) if isinstance(block, ArtifactBlock) else block
             for block in message.content
         ]
         taken.append(msgspec.structs.replace(message, content=content))
     return taken
 
 
-async def _take_file(scope: SessionScope, able: Capabilities, block: ArtifactBlock) -> ArtifactBlock:
+async def _take_file(scope: SessionScope, capabilities: Capabilities, block: ArtifactBlock) -> ArtifactBlock:
     state = scope.state
     row = await scope.ports.log.artifact(block.artifact_id)
     if row is None or not row.is_open_to(state.session_id, state.principal):
         raise NotFound(f"There is no artifact {block.artifact_id} to attach.")
-    _check_kind(able, state.runtime_name, row.ref)
+    _check_kind(capabilities, state.runtime_name, row.ref)
     ref = row.ref
     if row.scope != state.session_id:
         own = adopt_artifact(row, state.session_id, scope.ports.stamper.now())
@@ -101,8 +101,8 @@ async def _take_file(scope: SessionScope, able: Capabilities, block: ArtifactBlo
     )
 
 
-def _check_kind(able: Capabilities, runtime: str, ref: ArtifactRef) -> None:
+def _check_kind(capabilities: Capabilities, runtime: str, ref: ArtifactRef) -> None:
     image = ref.content_type.startswith("image/")
-    if not (able.supports_images if image else able.supports_artifacts):
+    if not (capabilities.supports_images if image else capabilities.supports_artifacts):
         what = "images" if image else "files"
         raise InvalidRequest(f"The runtime {runtime} cannot take {what}.")

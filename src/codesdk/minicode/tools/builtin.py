@@ -19,7 +19,7 @@ from codesdk.minicode.config.environment import KEYS
 from codesdk.minicode.config.schema import SandboxSettings, ToolLimits
 from codesdk.minicode.tools.define import Tool, ToolContext, define_tool
 from codesdk.minicode.types import ToolOutput
-from codesdk.sandbox import Command, PathRefused, Sandbox, SandboxLimits, identify, open_sandbox
+from codesdk.sandbox import Command, PathRefused, Sandbox, SandboxLimits, identify, open_configured
 from codesdk.tools import edit_file, read_file, run_command, write_file
 
 _MARGIN_MS = (
@@ -32,8 +32,7 @@ FilePath = Annotated[
 
 def open_tool_sandbox(settings: SandboxSettings) -> Sandbox:
     """Return the sandbox that is configured. Raise `SandboxUnavailable` if it is not installed."""
-    options = {"image": settings.image} if settings.backend == "oci" else {}
-    return open_sandbox(settings.backend, **options)
+    return open_configured(settings.backend, {"image": settings.image} if settings.backend == "oci" else {})
 
 
 def find_workspace(cwd: str | os.PathLike[str]) -> Workspace:

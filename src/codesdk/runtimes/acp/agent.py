@@ -106,8 +106,8 @@ class Agent:
         `last` is the end of the model's last answer: an agent may still be telling after it has answered.
         """
         params = {"sessionId": known, **self._session()}
-        for method, able in (("session/load", self._loads), ("session/resume", self._resumes)):
-            if not able:
+        for method, is_offered in (("session/load", self._loads), ("session/resume", self._resumes)):
+            if not is_offered:
                 continue
             told = Told()
             try:

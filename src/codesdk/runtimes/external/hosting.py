@@ -7,11 +7,11 @@ import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 import msgspec
 
-from codesdk.contract.entry import EXTERNAL
+from codesdk.contract.entry import EXTERNAL, AdapterOptions
 from codesdk.contract.errors import InvalidRequest
 from codesdk.runtimes.external.runtime import ExternalRuntime, HostedRuntime
 from codesdk.runtimes.program.environment import network_variables
@@ -53,8 +53,8 @@ def read_external(lines: Iterable[str]) -> dict[str, list[str]]:
     return found
 
 
-def hosted_runtime(name: str, **options: Any) -> HostedRuntime:
-    """Return a runtime of this package that is hosted as a process: `options` are those of its adapter."""
+def hosted_runtime(name: str, **options: Unpack[AdapterOptions]) -> HostedRuntime:
+    """Return a runtime of this package that is hosted as a process."""
     described_by = create_runtime(name, **options)
     given = [msgspec.json.encode(options).decode()] if options else []
     argv = [sys.executable, "-m", "codesdk.adapter", described_by.name, *given]

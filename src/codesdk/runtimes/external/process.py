@@ -302,7 +302,7 @@ class AdapterProcess:
 
     async def _show(self, method: str, params: Any) -> Any:
         if self.dialog is None:
-            raise Conflict("Nobody logs in here.")
+            raise Conflict("No login is in progress.")
         if method == "ask":
             return PromptAnswer(answer=await self.dialog.ask(params.prompt))
         await self.dialog.show(params.prompt)

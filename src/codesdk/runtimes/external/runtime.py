@@ -260,10 +260,10 @@ class HostedRuntime(ExternalRuntime):
         )
 
 
-def _hosted(able: Capabilities) -> Capabilities:
+def _hosted(capabilities: Capabilities) -> Capabilities:
     """Return capabilities as they are in a process of its own."""
     return msgspec.structs.replace(
-        able, supported_isolation_modes=["subprocess"], recommended_isolation_mode="subprocess"
+        capabilities, supported_isolation_modes=["subprocess"], recommended_isolation_mode="subprocess"
     )
 
 

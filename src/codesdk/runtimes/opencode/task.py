@@ -77,7 +77,7 @@ class OpencodeTask:
         saying = asyncio.create_task(self._say(parts))
         self._saying.add(saying)
         if first:
-            self._begin(self._see_through())
+            self._begin(self._await_answers())
 
     async def events(self) -> AsyncGenerator[RuntimeItem, None]:
         yield Identified(runtime_session_id=self._state.session_id, model=self._state.model)
@@ -179,7 +179,7 @@ class OpencodeTask:
             told = error.body or {"name": "UnknownError", "data": {"message": str(error)}}
             self._answer = {"type": ANSWERED, "properties": {"error": told}}
 
-    async def _see_through(self) -> None:
+    async def _await_answers(self) -> None:
         """Wait until all is answered, and mark the place in the stream of events where that was."""
         with contextlib.suppress(*_FAULTS):
             while waiting := [saying for saying in self._saying if not saying.done()]:

@@ -150,7 +150,7 @@ def test_whoever_waits_too_long_is_told(registry: Registry, root: Path, monkeypa
     monkeypatch.setattr(installing, "_WAIT_S", 0.0)
     with (
         installing._alone(root / NAME, print),
-        pytest.raises(Busy, match=f"busy with {root / NAME} for too long"),
+        pytest.raises(Busy, match=f"working in {root / NAME} for too long"),
     ):
         install()
 

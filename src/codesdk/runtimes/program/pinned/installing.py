@@ -211,7 +211,7 @@ def _alone(place: Path, told: Told) -> Generator[int]:
                     said = True
                 if time.monotonic() > deadline:
                     raise Busy(
-                        f"Another process has been busy with {place} for too long. Look at it."
+                        f"Another process has been working in {place} for too long. Find out what it is doing, or end it."
                     ) from None
                 time.sleep(_LOOK_S)
         place.mkdir(mode=0o755, exist_ok=True)
