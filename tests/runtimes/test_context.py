@@ -28,6 +28,23 @@ from codesdk.runtimes.scripted import NAME as SCRIPTED
 from codesdk.runtimes.scripted.adapter import ScriptedRuntime
 from codesdk.script import parse_object
 
+AMPLE_ROOM, LITTLE_ROOM, TOO_LARGE = "ample room", "little room", "too large"
+_LISTED_ONCE = (
+    "vibe keeps the list of a server's tools by its address and does not ask for it again in a second session, so our"
+    " wait for that ends the task"
+)
+EXCLUDED: dict[tuple[str, str], str] = {
+    ("acp:qwen", TOO_LARGE): (
+        "qwen sums the conversation up by itself when it is too large, and asks again: no task fails"
+    ),
+    ("acp:vibe", LITTLE_ROOM): _LISTED_ONCE,
+    ("acp:vibe", TOO_LARGE): _LISTED_ONCE,
+}
+"""What does not hold for an agent, and why. It is tried all the same, so that a change is noticed."""
+NOT_LOADED = frozenset({"acp:kilo", "acp:opencode", "acp:vibe"})
+"""Those that do not load a session again whose last turn the model refused. They are told everything instead."""
+ADDS_MESSAGES = frozenset({"acp:qwen"})
+"""Those that put more than a small budget into the conversation by themselves: qwen tells its model of its skills."""
 MARK = re.compile(r"<[QARS]\d?\w*>")
 """Each message has a mark of its own; the result of the tool has one at its beginning and one at its end."""
 READ: dict[str, Any] = {"call": {"tool": "workspace.read", "input": {"path": "long.txt"}, "id": "r1"}}
@@ -52,6 +69,16 @@ def loopback_only() -> Iterator[None]:
 def answers(*texts: str | list[Any]) -> Any:
     turns = [[{"text": text}] if isinstance(text, str) else text for text in texts]
     return parse_object({"turns": [{"steps": steps} for steps in turns]}, "the test")
+
+
+def tried(case: str) -> list[Any]:
+    """Return the runtimes of this run, those that are excluded as ones that must fail."""
+    marks = {
+        name: [pytest.mark.xfail(reason=reason, strict=True)]
+        for (name, excluded), reason in EXCLUDED.items()
+        if excluded == case
+    }
+    return [pytest.param(name, marks=marks.get(name, [])) for name in sorted(ASKED)]
 
 
 class Story:
@@ -155,11 +182,12 @@ def said(number: int) -> str:
     return f"<A{number}> {FILLING}"
 
 
-@pytest.mark.parametrize("runtime", sorted(ASKED))
+@pytest.mark.parametrize("runtime", tried(AMPLE_ROOM))
 async def test_with_ample_room_a_program_is_told_what_is_new_and_after_a_loss_everything(
     tmp_path: Path, runtime: str
 ) -> None:
     story, later = Story(tmp_path, runtime), "delta" if runtime in KEEPERS else "full"
+    reloaded = "full" if runtime in NOT_LOADED else later
     refused = [[{"http": {"status": 400}}]] * 4
     async with opened(tmp_path) as sdk:
         session = await story.begin(sdk, AMPLE, said(1), [READ], said(2), *refused)
@@ -170,7 +198,7 @@ async def test_with_ample_room_a_program_is_told_what_is_new_and_after_a_loss_ev
         assert await story.compare(sdk, session) == later
     async with opened(tmp_path) as sdk:
         session = await story.go_on(sdk, said(3))
-        assert await story.turn(sdk, session) == later
+        assert await story.turn(sdk, session) == reloaded
     shutil.rmtree(tmp_path / "data" / "runtimes", ignore_errors=runtime not in KEEPERS)
     async with opened(tmp_path) as sdk:
         session = await story.go_on(sdk, said(4), said(5), said(6))
@@ -181,7 +209,7 @@ async def test_with_ample_room_a_program_is_told_what_is_new_and_after_a_loss_ev
         assert await story.turn(sdk, session) == "delta"
 
 
-@pytest.mark.parametrize("runtime", sorted(ASKED))
+@pytest.mark.parametrize("runtime", tried(LITTLE_ROOM))
 async def test_with_little_room_a_program_begins_again_inside_its_budget(
     tmp_path: Path, runtime: str
 ) -> None:
@@ -205,10 +233,11 @@ async def test_with_little_room_a_program_begins_again_inside_its_budget(
         assert payload.tokens_before > budget
     for event in events:
         if isinstance(event.payload, ModelInput) and event.payload.context_window.strategy == "window":
-            assert event.payload.context_window.estimated_tokens <= TIGHT, "in the request as well"
+            is_small = event.payload.context_window.estimated_tokens <= TIGHT
+            assert is_small or (runtime in ADDS_MESSAGES and event.payload.capture == "exact"), "there, too"
 
 
-@pytest.mark.parametrize("runtime", sorted(ASKED))
+@pytest.mark.parametrize("runtime", tried(TOO_LARGE))
 async def test_a_session_that_is_too_large_works_again_after_it_was_compacted(
     tmp_path: Path, runtime: str
 ) -> None:
