@@ -34,7 +34,7 @@ def test_each_category_is_recorded_and_the_chain_holds(tmp_path: Path):
             {"steps": [{"fail": {"code": "RATE_LIMITED", "message": "Slow down.", "retryable": True}}]},
         ]
     }
-    flood = {"turns": [{"steps": [{"text": "x" * 2_000_000}]}]}
+    flood = {"turns": [{"steps": [{"text": "x" * 200_000}]}]}
     with daemon(tmp_path / "data") as running:
         session = running.session(reads)
         running.post(f"/v1/sessions/{session}/tasks", {"message": "Read it."})
