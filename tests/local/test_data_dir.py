@@ -610,7 +610,8 @@ async def test_a_session_of_absurd_settings_is_refused_and_does_not_count(tmp_pa
         ]
         for more in absurd:
             with pytest.raises(
-                InvalidRequest, match=r"The settings of a session|The runtime_config may have|settings is nested too deeply"
+                InvalidRequest,
+                match=r"The settings of a session|The runtime_config may have|settings is nested too deeply",
             ):
                 await sdk.create_session(runtime="scripted", workspace=tmp_path, **more)
         assert await sdk.sessions() == []

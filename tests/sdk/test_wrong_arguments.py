@@ -275,7 +275,7 @@ async def test_what_only_this_process_can_be_asked_is_checked_too(tmp_path: Path
         session = await sdk.create_session(runtime="scripted", workspace=tmp_path)
         for principal in (wrong, None, "", "a\ud800", "x" * 65, session.id):
             with pytest.raises(InvalidRequest, match="principal"):
-                sdk.as_principal(principal)
+                sdk.as_principal(principal)  # type: ignore[arg-type]
         target = io.BytesIO()
         for name, writing in (
             ("session_id", sdk.write_bundle(wrong, target)),
