@@ -50,6 +50,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Handles", "Session", "Task", "TaskResult"]
 
+_MANY_EVENTS = 500
+"""After so many events of a task without its end, whoever waits for that asks whether it is there already."""
+
 
 class Session:
     """A session by its id. Cheap to make; what is live is held by the service."""
@@ -421,15 +424,25 @@ class Task:
 
     async def result(self) -> TaskResult:
         """Wait for the end. Raise the task's error if it failed; a stopped task has a result too."""
-        row = await self.info()
-        if row.ended_seq is not None:  # one event is enough, however long the task was
-            return await self._read_result(await self.session.event(row.ended_seq))
-        self._begins(row)
+        if self._first_seq is None and (result := await self._ended()) is not None:
+            return result
+        seen = 0
         async with aclosing(self.events()) as events:
             async for event in events:
                 if event.type in TERMINAL_TYPES:
                     return await self._read_result(event)
+                seen += 1
+                if seen == _MANY_EVENTS and (result := await self._ended()) is not None:
+                    return result
         raise TaskFailure("CodeSDK was closed before the task ended.", code="INTERRUPTED", retryable=True)
+
+    async def _ended(self) -> TaskResult | None:
+        """Return the result if the task is over. That takes a row and one event, however long the task was."""
+        row = await self.info()
+        self._begins(row)
+        if row.ended_seq is None:
+            return None
+        return await self._read_result(await self.session.event(row.ended_seq))
 
     def _begins(self, row: TaskRow) -> None:
         # Nothing of a task comes before it was queued, so the log before that need not be read.

@@ -5,6 +5,7 @@ Kept apart from everything else because it holds secrets as they are: the folder
 """
 
 import asyncio
+import contextlib
 import os
 import re
 import stat
@@ -40,7 +41,7 @@ class MemoryEquipment:
 
 
 class FileEquipment:
-    """`EquipmentStore` in files under `root`, for the owner only. All file work is done in threads."""
+    """`EquipmentStore` in files under `root`, for the owner only. They are read and written in threads."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -55,9 +56,14 @@ class FileEquipment:
 
     async def load(self, session_id: str) -> bytes | None:
         """Return what was saved last. Raise `StorageFailure` if it cannot be read."""
-        return (
-            await asyncio.to_thread(_read, self._root / session_id) if _NAME.fullmatch(session_id) else None
-        )
+        if not _NAME.fullmatch(session_id):
+            return None
+        path = self._root / session_id
+        # Most sessions have none, and to look for it costs less than to change to a thread.
+        with contextlib.suppress(OSError):  # the reading below says what is wrong
+            if not _is_there(path):
+                return None
+        return await asyncio.to_thread(_read, path)
 
     async def forget(self, session_id: str) -> None:
         """Remove what is kept of a session."""
@@ -87,6 +93,14 @@ class FileEquipment:
                 f"A session's equipment cannot be sealed under {self._root}: {error.strerror}. Free some space or"
                 " change its permissions."
             ) from error
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        path.lstat()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _read(path: Path) -> bytes | None:

@@ -378,9 +378,9 @@ class SessionActions:
         """
         live = self._registry.get(session_id)
         found = live.state if live is not None else await self._ports.log.session(session_id)
-        if found is not None and found.principal != caller.principal:
+        if found is None or found.principal != caller.principal:
             raise unknown_session(session_id)
-        live = await self._registry.acquire(session_id)
+        live = await self._registry.acquire(session_id, found.principal)
         if equipped:
             live.equipment.require(session_id)
         return live

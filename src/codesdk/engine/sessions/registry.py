@@ -86,8 +86,11 @@ class SessionRegistry:
         """Return a session if it is in memory."""
         return self._live.get(session_id)
 
-    async def acquire(self, session_id: str) -> LiveSession:
-        """Return a session to act on, taking ownership if needed. Raise `NotFound` if there is none."""
+    async def acquire(self, session_id: str, principal: str | None = None) -> LiveSession:
+        """Return a session to act on, taking ownership if needed. Raise `NotFound` if there is none.
+
+        Whoever has read whose it is says so: then its row is not read again.
+        """
         live = self._live.get(session_id)
         if live is not None:
             self._live.move_to_end(session_id)
@@ -95,7 +98,7 @@ class SessionRegistry:
         # Concurrent callers share one load, and one that is cancelled does not cancel it for the others.
         loading = self._loading.get(session_id)
         if loading is None:
-            loading = asyncio.create_task(self._load(session_id))
+            loading = asyncio.create_task(self._load(session_id, principal))
             self._loading[session_id] = loading
             loading.add_done_callback(lambda _: self._loading.pop(session_id, None))
         return await asyncio.shield(loading)
@@ -178,16 +181,11 @@ class SessionRegistry:
             recovering.cancel()
         self._live.clear()
 
-    async def _load(self, session_id: str) -> LiveSession:
-        try:
-            row = await self.ports.log.session(session_id)
-        except StorageFailure as error:
-            raise StorageFailure(error.message, details={"unreadable": session_id}) from error
-        if row is None:
-            raise unknown_session(session_id)
+    async def _load(self, session_id: str, principal: str | None = None) -> LiveSession:
+        principal = principal or await self._principal_of(session_id)
         # Ownership first: the log then refuses the previous owner's writes, so what is read next stays true.
         epoch = await self.ports.log.take(session_id, self._owner)
-        state = await load_state(self.ports.log, session_id, row.principal)
+        state = await load_state(self.ports.log, session_id, principal)
         # Its secrets are known before anything of it is written or shown again.
         held = await hold(self.ports.equipment, session_id, state.config.sealed)
         live = self._adopt(await self._recorder(state, epoch, held.equipment), held)
@@ -197,6 +195,15 @@ class SessionRegistry:
         self._unstored.discard(session_id)
         self.on_loaded(live)
         return live
+
+    async def _principal_of(self, session_id: str) -> str:
+        try:
+            row = await self.ports.log.session(session_id)
+        except StorageFailure as error:
+            raise StorageFailure(error.message, details={"unreadable": session_id}) from error
+        if row is None:
+            raise unknown_session(session_id)
+        return row.principal
 
     async def _recorder(self, state: SessionState, epoch: int, equipment: Equipment) -> Recorder:
         ports = self.ports

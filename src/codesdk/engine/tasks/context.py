@@ -4,6 +4,7 @@ The compiled input is a short manifest: a range of the transcript with the hash 
 settings and what was left out. It is recorded in a `model.input` event; replay compiles it again.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -244,8 +245,8 @@ async def _write(
     sources = LISTED_LATER if offered.capture == "exact" else NO_SOURCES
     if offered.unseen:
         sources = NOT_SEEN
-    captured = offered.captured
-    sources_ref = await scope.put_json(captured.document if captured else sources, "implicit sources")
+    if offered.captured is not None:
+        sources = offered.captured.document
     beside = scope.state.task is not None and scope.state.task.asked
     while True:
         await scope.recorder.settle()
@@ -253,7 +254,10 @@ async def _write(
             await scope.recorder.settle()
         tools = schema_hashes(scope.offered(), scope.redactor.text)
         compiled = await compile_rows(tools, config)
-        input_ref = await scope.put_json(compiled.manifest, "compiled input")
+        # At once: the store then commits both together.
+        sources_ref, input_ref = await asyncio.gather(
+            scope.put_json(sources, "implicit sources"), scope.put_json(compiled.manifest, "compiled input")
+        )
         if beside or compiled.through == scope.state.messages:
             break  # else the task was steered meanwhile
     written = scope.journal.write(

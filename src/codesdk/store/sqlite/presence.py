@@ -12,8 +12,8 @@ from pathlib import Path
 from codesdk.contract.errors import StorageFailure
 
 Identity = tuple[int, int]
-_SETTLED_S = 0.1
-"""How long after a change of the folder another one may bear the same time: clocks of file systems tick slowly."""
+_SETTLED_S = 0.02
+"""How long after a change of the folder another one may have the same time: twice the longest tick of Linux's clock."""
 
 
 class Presence:
