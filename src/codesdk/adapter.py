@@ -10,10 +10,10 @@ docs/adapter-protocol.md describes what goes over the pipes, for other languages
 
 import sys
 from importlib.metadata import version
+from typing import Any
 
 import msgspec
 
-from codesdk.contract.entry import AdapterOptions
 from codesdk.runtimes import create_runtime, serve, serve_streams
 
 __all__ = ["serve", "serve_streams"]
@@ -21,7 +21,8 @@ __all__ = ["serve", "serve_streams"]
 
 def main(argv: list[str]) -> None:
     """Serve the runtime of a name, made with options given as JSON."""
-    options = msgspec.json.decode(argv[1] if len(argv) > 1 else b"{}", type=AdapterOptions)
+    # Any names: a dictionary that is known by its keys would drop the others, and `create_runtime` refuses them.
+    options = msgspec.json.decode(argv[1] if len(argv) > 1 else b"{}", type=dict[str, Any])
     serve(create_runtime(argv[0], **options), version=version("codesdk"))
 
 

@@ -71,13 +71,21 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
         for settings in (given.limits, given.permits):
             if settings is not None:
                 checked(settings)
-        for options in (given.run, given.fetch):
-            if options is not None:
-                options.check()
+        for name, options in (("run", given.run), ("fetch", given.fetch)):
+            if options is None:
+                continue
+            options.check()
+            if given.tools is not None:
+                raise InvalidRequest(
+                    f"Invalid argument: {name}: it adds to the built-in tools, which `tools` replaces. Leave one of the two"
+                    f" out, or add the tool to your registry ({_TOOLS[name]})."
+                )
         _check_providers(given.providers or {})
         return msgspec.structs.replace(given, rules=_chosen_policy(given.policy))
 
 
+_TOOLS = {"run": "codesdk.tools.exec_tool", "fetch": "codesdk.tools.fetch_tool"}
+"""What makes the tools that options switch on."""
 _OPTIONAL = ("data_dir", "runtimes", "external", "tools", "run", "fetch", "policy", "limits", "providers", "permits", "extensions")  # fmt: skip
 """What may be None, which is what is not given."""
 _SHAPING = (

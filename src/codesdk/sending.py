@@ -8,7 +8,7 @@ import asyncio
 
 
 def write(writer: asyncio.StreamWriter, data: bytes) -> None:
-    """Write without a wait. Raise `ConnectionError` if the other side is known to be gone."""
+    """Write without a wait. If the other side is gone, this may raise `ConnectionError` or drop the data."""
     try:
         writer.write(data)
     except RuntimeError as error:

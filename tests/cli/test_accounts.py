@@ -46,7 +46,7 @@ def test_a_key_goes_in_by_stdin_and_never_comes_out(shell: Shell) -> None:
         (["openai"], f"{KEY} and more", "This is not a key"),
         (["nobody"], KEY, "'nobody' is not one of"),
         (["openai", KEY], "", "unexpected extra argument"),
-        (["openai", "--principal", "a/b"], KEY, "A principal is 1 to 64 letters"),
+        (["openai", "--principal", "a/b"], KEY, "The name of a principal has 1 to 64 letters"),
     ],
 )
 def test_what_is_no_key_is_refused(shell: Shell, words: list[str], stdin: str, said: str) -> None:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from urllib.parse import quote
+from urllib.parse import quote, quote_plus
 
 import pytest
 from hypothesis import given, strategies as st
@@ -128,3 +128,80 @@ def test_what_may_be_a_beginning_of_many_secrets_is_followed_so_far_and_no_furth
     with hang_guard():
         out = [stream.feed(piece) for piece in [("a" * 2_000 + "\\%"), *"a" * 100, "b"]]
     assert "".join(out) + stream.flush() == "a" * 2_000 + "\\%" + "a" * 100 + "b"
+
+
+def quoted(text: str, levels: int) -> str:
+    for _ in range(levels - 1):
+        text = json.dumps(text)[1:-1]
+    return text
+
+
+def in_urls(text: str, levels: int) -> str:
+    for _ in range(levels):
+        text = quote(text)
+    return text
+
+
+@pytest.mark.parametrize("secret", ["a-key-0193", "ключ-0193", "鍵鍵鍵鍵-0193", "🔑🔒🔑🔒-0193"])
+@pytest.mark.parametrize("size", [1, 3, 1_000])
+def test_a_secret_that_is_quoted_again_and_again_is_removed_from_a_stream(secret: str, size: int):
+    redactor = Redactor([secret])
+    units = (secret.encode("utf-16-be")[at : at + 2].hex() for at in range(0, 99, 2))
+    every = "".join(f"\\u{unit}" for unit in units if unit)
+    for levels in range(1, 7):
+        for spelled in (quoted(every, levels), in_urls(secret, levels)):
+            text = f"is {spelled}!"
+            expected = f"is {MARKER}!"
+            assert redactor.text(text) == expected
+            pieces = [text[at : at + size] for at in range(0, len(text), size)]
+            assert streamed(redactor, pieces) == expected
+
+
+@pytest.mark.parametrize("secret", ["ba abba+ a", "+ +  + x", "one+two three one two+X"])
+def test_a_plus_stands_for_itself_and_for_a_space(secret: str):
+    assert Redactor(["ba abba+ a"]).text("+b%2Bba+abba+abba%2B+a.") == f"+b%2Bba+ab{MARKER}."
+    for before in ("", secret[:3], secret[:-1], "a+b+ ", "%20+"):
+        spelled = f"{quote_plus(before)}{quote_plus(secret)}."
+        assert Redactor([secret]).text(spelled).endswith(f"{MARKER}.")
+        assert streamed(Redactor([secret]), list(spelled)) == Redactor([secret]).text(spelled)
+
+
+@pytest.mark.parametrize("secret", ["\\x78\\8888aa7", "\\u0075-secret-0193", "%41%42-secret-0193"])
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_a_secret_that_begins_like_an_escape_is_removed_from_a_stream(secret: str, size: int):
+    redactor = Redactor([secret])
+    for spelled in (secret, escaped(secret), in_hex(secret), quote(secret), json.dumps(secret)[1:-1]):
+        text = f"is {spelled} and"
+        assert MARKER in redactor.text(text)
+        pieces = [text[at : at + size] for at in range(0, len(text), size)]
+        assert streamed(redactor, pieces) == redactor.text(text)
+
+
+@pytest.mark.parametrize(
+    "prose", ["-----BEGIN PRIVATE KEY-----` is how such a file begins. " + "And then it goes on. " * 2_000, "sk-1" + "abcd-" * 8_000]
+)  # fmt: skip
+def test_a_long_secret_does_not_hold_up_what_only_looks_like_another_one(prose: str):
+    redactor = Redactor([LONG * 2, *(f"small-secret-{number:03}" for number in range(20))])
+    stream, fed = redactor.stream(), 0
+    with hang_guard():
+        while not stream.feed(prose[fed : fed + 4]):
+            fed += 4
+    assert fed < 9_000
+
+
+def test_a_long_hold_is_searched_as_often_as_its_length_needs(monkeypatch: pytest.MonkeyPatch):
+    secret = "".join(chr(33 + number % 90) for number in range(MAX_SECRET_CHARS))
+    text = escaped(secret)[:-3]
+    searched: list[int] = []
+    find = Redactor.find_cut
+
+    def find_cut(self: Redactor, text: str, start: int, suspected: bool) -> int:
+        searched.append(len(text))
+        return find(self, text, start, suspected)
+
+    monkeypatch.setattr(Redactor, "find_cut", find_cut)
+    stream = Redactor([secret]).stream()
+    for at in range(0, len(text), 100):
+        assert stream.feed(text[at : at + 100]) == ""
+    assert stream.feed("!" * len(text)) + stream.flush() == text + "!" * len(text)
+    assert sum(searched) < 20 * len(text)

@@ -22,6 +22,7 @@ KEYS = [
     "AIza" + "B" * 35,
     "xoxb-123456789012-abcdefgh",
     "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U",
+    f"eyJ{'0eXAiOiJK' * 48}.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N",
     "-----BEGIN RSA PRIVATE KEY-----\nMIIEowIBAAKCAQEA75\nq+/=\n-----END RSA PRIVATE KEY-----",
     "-----BEGIN PRIVATE KEY-----\\nMIIEowIBAAKCAQEA75\\n-----END PRIVATE KEY-----",
 ]

@@ -18,6 +18,8 @@ from codesdk import (
     Text,
 )
 from codesdk.contract.events import TERMINAL_TYPES
+from codesdk.contract.records import TaskRow
+from codesdk.engine import EngineService
 from codesdk.engine.checks.verify import verify_session
 from codesdk.runtimes.scripted.adapter import ScriptedRuntime
 from codesdk.script import parse_object
@@ -52,6 +54,32 @@ def write_in_another_process(directory: Path) -> str:
 
 def files_with(directory: Path, data: bytes) -> list[Path]:
     return [path for path in directory.rglob("*") if path.is_file() and data in path.read_bytes()]
+
+
+# --- results -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("deltas", "asked"), [(3, 0), (2_000, 1)])
+async def test_a_result_is_waited_for_without_asking_for_the_task_unless_that_is_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deltas: int, asked: int
+):
+    found: list[str] = []
+    ask = EngineService.task
+
+    async def task(self: EngineService, task_id: str) -> TaskRow:
+        found.append(task_id)
+        return await ask(self, task_id)
+
+    script = {"turns": [{"steps": [{"burst": {"count": deltas, "size": 5}}]}]}
+    async with CodeSDK.open(None) as sdk:
+        settings = SessionSettings(runtime_config={"script": script})
+        session = await sdk.create_session(runtime="scripted", workspace=tmp_path, settings=settings)
+        monkeypatch.setattr(EngineService, "task", task)
+        started = await session.start("Go on")
+        first = await started.result()
+        assert len(first.text) == 5 * deltas
+        assert found == [started.id] * asked
+        assert await started.result() == await session.task(started.id).result() == first
 
 
 # --- queues --------------------------------------------------------------------------------------

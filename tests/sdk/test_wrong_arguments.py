@@ -20,8 +20,10 @@ from codesdk import (
     InvalidRequest,
     Limits,
     SessionSettings,
+    load_cassette,
     load_policy,
     load_script,
+    parse_script,
 )
 from codesdk.client import CodeSDKClient
 from codesdk.client.service import HttpService
@@ -30,7 +32,7 @@ from codesdk.contract.retention import Retention
 from codesdk.engine import Permits
 from codesdk.gateway import Provider
 from codesdk.sandbox import SandboxLimits
-from codesdk.tools import ExecOptions, FetchOptions
+from codesdk.tools import ExecOptions, FetchOptions, ToolRegistry
 from codesdk.tools.mcp_client.servers import StdioServer
 
 JUNK = st.recursive(
@@ -288,11 +290,19 @@ async def test_what_only_this_process_can_be_asked_is_checked_too(tmp_path: Path
         assert target.getvalue() == b""
 
 
-@pytest.mark.parametrize("load", [load_script, load_policy])
+@pytest.mark.parametrize("load", [load_script, load_policy, load_cassette])
 @pytest.mark.parametrize("path", [3, b"file", None, "a\0b"])
 def test_a_file_is_loaded_from_a_path_and_from_nothing_else(load: Any, path: object):
     with pytest.raises(InvalidRequest, match="path: expected a path"):
         load(path)
+
+
+@pytest.mark.parametrize("script", [{"turns": []}, None, b"turns: []"])
+def test_a_script_is_parsed_from_a_text_and_from_nothing_else(script: Any):
+    with pytest.raises(InvalidRequest, match="Invalid argument: text: expected `str`"):
+        parse_script(script, "here")
+    with pytest.raises(InvalidRequest, match="Invalid argument: source: expected `str`"):
+        parse_script("turns: []", script)
 
 
 TRACED = {"request_id": "A request id", "client_id": "A client id", "traceparent": "The traceparent"}
@@ -310,7 +320,7 @@ async def test_what_keeps_and_removes_in_a_directory_is_checked_too(tmp_path: Pa
             with pytest.raises(InvalidRequest, match=name):
                 await collecting
         keys: list[tuple[str, tuple[Any, Any, Any]]] = [
-            ("A principal is", (wrong, "openai", "a-long-enough-key")),
+            ("The name of a principal", (wrong, "openai", "a-long-enough-key")),
             ("There is no provider '3'", ("ann", wrong, "a-long-enough-key")),
             ("This is not a key", ("ann", "openai", 5)),
             ("This is not a key", ("ann", "openai", b"a-long-enough-key")),
@@ -398,6 +408,19 @@ async def test_an_sdk_is_not_opened_with_any_of_these(tmp_path: Path):
         options: dict[str, Any] = {"data_dir": tmp_path / "data"} | {argument(name, value): value}
         with pytest.raises(InvalidRequest, match=name):
             async with CodeSDK.open(**options):
+                pass
+    assert not (tmp_path / "data").exists()
+
+
+async def test_options_of_tools_that_are_replaced_are_refused(tmp_path: Path):
+    given: list[dict[str, Any]] = [
+        {"run": ExecOptions(allow=[["git"]], sandbox="host")},
+        {"fetch": FetchOptions(hosts=["example.com"])},
+    ]
+    for options in given:
+        (name,) = options
+        with pytest.raises(InvalidRequest, match=rf"{name}: .*codesdk\.tools\.\w+_tool"):
+            async with CodeSDK.open(tmp_path / "data", tools=ToolRegistry(), **options):
                 pass
     assert not (tmp_path / "data").exists()
 

@@ -332,3 +332,23 @@ def test_tools_that_are_given_as_a_function_are_made_once_and_when_the_first_is_
         registry.tool(name="math.add", tool_class="read_only")(add)
     assert [spec.name for spec in registry.specs()] == ["math.add"]
     assert made == [1]
+
+
+def test_tools_that_cannot_be_made_now_are_made_the_next_time():
+    own = ToolRegistry()
+    faults: list[OSError] = [OSError("no descriptor left")]
+
+    @own.tool(name="math.add", tool_class="read_only")
+    async def add(args: AddInput, context: ToolContext) -> int:
+        """Add."""
+        return args.a + args.b
+
+    def load() -> list[Tool]:
+        if faults:
+            raise faults.pop()
+        return list(own._tools.values())
+
+    registry = ToolRegistry(load)
+    with pytest.raises(OSError, match="no descriptor left"):
+        registry.specs()
+    assert [spec.name for spec in registry.specs()] == ["math.add"]

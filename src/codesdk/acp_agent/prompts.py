@@ -68,7 +68,7 @@ async def _block(block: PromptBlock, service: SessionService) -> ContentBlock:
             kind = file.mime_type or "application/octet-stream"
             return await _file(file.blob, kind, file.uri, service)
         case _:
-            raise InvalidRequest("The prompt has an unknown kind of content. Send text, images and files.")
+            raise InvalidRequest("The prompt has an unknown kind of content. Send text, images or files.")
 
 
 async def _file(data: str, kind: str, uri: str | None, service: SessionService) -> ArtifactBlock:

@@ -75,7 +75,7 @@ def check_principal(name: object) -> None:
     """Raise `InvalidRequest` if a principal cannot have this name."""
     if not isinstance(name, str) or not _PRINCIPAL.fullmatch(name):
         raise InvalidRequest(
-            "A principal is 1 to 64 letters, digits, _ . @ or -, and begins with a letter or a digit."
+            "The name of a principal has 1 to 64 letters, digits, _ . @ or -, and begins with a letter or a digit."
         )
     if is_id("ses", name):  # uploads are kept under this name, a session's artifacts under its id
         raise InvalidRequest(f"The principal {name} looks like a session's id. Choose another name.")

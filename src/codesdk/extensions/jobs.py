@@ -104,7 +104,7 @@ class JobQueue:
             raise InvalidRequest(f"The identity of a job has 1 to {_IDENTITY_CHARS} characters.")
         if await self.redact(origin.session_id, given) != given:
             raise InvalidRequest(
-                "The identity of the job contains a secret, and it is shown. Choose another."
+                "The identity of a job is shown, and this one contains a secret. Choose another."
             )
         return given
 

@@ -22,7 +22,12 @@ _SHORT = 2_000  # in a longer text, too: that expression looks for each needle f
 _BEGINNING = 16
 _MOST_STEPS = 20_000  # for one piece: a secret that repeats itself could begin everywhere in a text like it
 _CONTEXT = 16
-_LONGEST_HOLD = 8192  # so that a stream that looks like one endless secret cannot stall
+_LONGEST_HOLD = (
+    8192  # of what is only shaped like a secret, so that a stream that looks like an endless one cannot stall
+)
+_GROWTH = (
+    8  # a longer hold is searched again when it has grown by an eighth: each search is of all that is held
+)
 
 
 class Match(NamedTuple):
@@ -128,11 +133,16 @@ class Redactor:
         return _in_turn([*self._known_in(text), _shape], text, start)
 
     def find_cut(self, text: str, start: int, suspected: bool) -> int:
-        """Return where a secret cut off by the end of the text may begin, or the text's length."""
+        """Return where a secret cut off by the end of the text may begin, or the text's length.
+
+        A known one is found whole, however it is spelled: what comes behind a part of it would be let out.
+        """
         cut = size = len(text)
         last, one = text[-2:], text[-1:]
         if suspected or last in LAST_TWO or one in LAST_TWO:  # every delta comes here, and most end otherwise
             cut = find_unfinished(text, start, suspected)
+            if size - cut > _LONGEST_HOLD:
+                cut = size
         if size > 1 and last in self._all_words:
             for word in self._words:
                 if last in word:
@@ -240,22 +250,22 @@ class StreamRedactor:
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
-        # A known secret is held back whole, however it is spelled: what comes behind a part of it would be let out.
-        self._limit = max(_LONGEST_HOLD, LONGEST_ESCAPE * redactor.longest_plain)
         self._context = ""  # the unredacted end of what was released: a match may look back at it
         self._held = ""
+        self._unsearched: list[str] = []
+        self._unsearched_chars = 0
         self._dropping: re.Pattern[str] | None = None
 
     def feed(self, delta: str) -> str:
         """Take a piece; return what can be released now."""
         if self._dropping is not None and (delta := self._drop(delta)) == "":
             return ""
+        if len(self._held) > _LONGEST_HOLD and (delta := self._gather(delta)) == "":
+            return ""
         start = len(self._context)
         text = self._context + self._held + delta
         suspected = self._redactor.suspects(text)
         cut = self._redactor.find_cut(text, start, suspected)
-        if len(text) - cut > self._limit:
-            cut = len(text)
         if suspected:
             return self._release(text, start, cut)
         released = delta if cut == len(text) and not self._held else text[start:cut]
@@ -267,8 +277,18 @@ class StreamRedactor:
     def flush(self) -> str:
         """End the stream; return what was held back."""
         start = len(self._context)
-        text = self._context + self._held
+        text = self._context + self._held + "".join(self._unsearched)
+        self._unsearched, self._unsearched_chars = [], 0
         return self._release(text, start, len(text))
+
+    def _gather(self, delta: str) -> str:
+        """Keep a piece behind a long hold until it is worth another search; then return all such pieces."""
+        self._unsearched.append(delta)
+        self._unsearched_chars += len(delta)
+        if self._unsearched_chars * _GROWTH < len(self._held):
+            return ""
+        gathered, self._unsearched, self._unsearched_chars = "".join(self._unsearched), [], 0
+        return gathered
 
     def _drop(self, delta: str) -> str:
         """Drop the rest of a secret that was too long to hold back."""
@@ -289,7 +309,7 @@ class StreamRedactor:
                 cut = self._redactor.find_cut(text, end, True)
             parts += (text[at:found], replacement)
             at = end
-            if at == len(text) and at - found > self._limit:
+            if at == len(text) and at - found > _LONGEST_HOLD and find_unfinished(text, found, True) == found:
                 self._dropping = rest_of(text[found:])
         parts.append(text[at:cut])
         self._keep(text, cut)

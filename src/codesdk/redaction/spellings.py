@@ -31,8 +31,8 @@ _SHORT = {'"': '"', "'": "'", "/": "/", "\n": "n", "\r": "r", "\t": "t", "\b": "
 _HEX = "[0-9A-Fa-f]"
 _HEAD = 8
 """How many characters at the beginning of a secret are looked for at once."""
-LONGEST_ESCAPE = 20
-"""How long an escaped character is at most: four bytes as `%25XX`. A pair of `\\uXXXX`, quoted once more, has 12."""
+LONGEST_ESCAPE = 80
+"""How long an escaped character is at most: a pair of `\\uXXXX`, quoted six times, has 74; four bytes as `%XX`, eight times, 68."""
 _FIRST = r"(?<!\\)"
 # Backslashes in front of what reads like an escaped u or x; several at the end, of which each may be escaped.
 _TANGLED = re.compile(r"\\+(?:u0075|x78)|\\{2,}\Z")
@@ -105,8 +105,11 @@ class Escaped:
         self, plain: str, tokens: Iterable[str], tangles: re.Pattern[str], unfinished: re.Pattern[str]
     ) -> None:
         """`tangles` matches what of a secret reads like an escape itself: its characters are one expression."""
-        self._units = list(_units(plain, list(tokens), tangles))
+        expressions = list(tokens)
+        self._units = list(_units(plain, expressions, tangles))
         self._unfinished = unfinished
+        self._opening = expressions[0] if len(self._units[0][0]) > 1 else None
+        """The first character, where it is a part of a unit."""
 
     def prepare(self) -> None:
         """Compile what is otherwise compiled on first use."""
@@ -139,9 +142,15 @@ class Escaped:
 
         Where that would take more steps, `start`.
         """
-        each, borders, again = self._each, self._borders, _AGAIN
         cut = self._unfinished.search(text, start)
         end = len(text) if cut is None else cut.start()
+        found, steps = self._find_begun(text, start, end, steps)
+        if self._opening is not None and (first := self._first.search(text, max(start, end - _DOUBT))):
+            found = min(found, first.start())
+        return min(found, end), steps
+
+    def _find_begun(self, text: str, start: int, end: int, steps: int) -> tuple[int, int]:
+        each, borders, again = self._each, self._borders, _AGAIN
         reach, at = end - LONGEST_ESCAPE * _HEAD, start
         while steps >= 0:
             first = self._head.search(text, at) or each[0].search(text, max(at, reach))
@@ -185,14 +194,23 @@ class Escaped:
         return re.compile("".join(unit for _, unit in self._units[:_HEAD]))
 
     @functools.cached_property
+    def _first(self) -> re.Pattern[str]:
+        return re.compile(self._opening or "")
+
+    @functools.cached_property
     def _each(self) -> list[re.Pattern[str]]:
         compiled = {unit: re.compile(unit) for unit in {unit for _, unit in self._units}}
         return [compiled[unit] for _, unit in self._units]
 
     @functools.cached_property
     def _ambiguous(self) -> int:
-        """The first unit that may be read as the beginning of an escape: behind it, another place can be a beginning, too."""
-        marks = (number for number, (literal, _) in enumerate(self._units) if literal[0] in "\\%")
+        """The first unit that can be read as something else: behind it, another place can be a beginning, too.
+
+        It looks like the beginning of an escape, or a `+` stands for a space in one place and for itself in another.
+        """
+        literals = {literal[0] for literal, _ in self._units}
+        marked = "\\% +" if literals >= {" ", "+"} else "\\%"
+        marks = (number for number, (literal, _) in enumerate(self._units) if literal[0] in marked)
         return next(marks, len(self._units))
 
     @functools.cached_property

@@ -58,7 +58,7 @@ def open_sandbox(kind: SandboxKind, **options: object) -> Sandbox:
 
 def open_configured(kind: SandboxKind, options: Mapping[str, object]) -> Sandbox:
     """Do the same with options by name, as a file of settings has them."""
-    check_options(kind, options)
+    check_options(kind, options, at="")
     if kind == "bubblewrap":
         from codesdk.sandbox.bubblewrap import sandbox as bubblewrap
 
@@ -67,12 +67,15 @@ def open_configured(kind: SandboxKind, options: Mapping[str, object]) -> Sandbox
     return _class_of(kind)(**options)
 
 
-def check_options(kind: SandboxKind, options: Mapping[str, object]) -> None:
-    """Raise `InvalidRequest` if there is no such sandbox, or it has no such options. Opens nothing."""
+def check_options(kind: SandboxKind, options: Mapping[str, object], *, at: str = "sandbox_options") -> None:
+    """Raise `InvalidRequest` if there is no such sandbox, or it has no such options. Opens nothing.
+
+    `at` is where the options stand, for errors.
+    """
     if kind not in KINDS:
         raise InvalidRequest(f"There is no sandbox {kind!r:.60}. There are: {', '.join(KINDS)}.")
-    refused = f"The sandbox {kind} cannot be opened with these sandbox_options"
-    validation.check_options(_class_of(kind), options, refused, at="sandbox_options")
+    refused = f"The sandbox {kind} cannot be opened with these {at or 'options'}"
+    validation.check_options(_class_of(kind), options, refused, at=at)
 
 
 def _class_of(kind: SandboxKind) -> type[Any]:

@@ -15,6 +15,7 @@ from msgspec import inspect
 
 from codesdk.contract.arguments import path_text
 from codesdk.contract.errors import InvalidRequest
+from codesdk.contract.validation import read_as
 from codesdk.script import model
 from codesdk.script.nodes import Node, fault, read_json, read_object, read_yaml
 
@@ -54,6 +55,7 @@ def load_script(path: str | Path, source: str | None = None) -> model.Script:
 
 def parse_script(text: str, source: str) -> model.Script:
     """Return the script in a text: JSON if `source`, its name in errors, ends in `.json`, else YAML."""
+    text, source = read_as(str, text, "text"), read_as(str, source, "source")
     if len(text) > MAX_BYTES:
         raise InvalidRequest(f"{source}: a script may have at most {MAX_BYTES} bytes")
     read = read_json if source.lower().endswith(".json") else read_yaml

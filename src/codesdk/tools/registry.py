@@ -95,9 +95,11 @@ class ToolRegistry:
 
     @property
     def _tools(self) -> dict[str, Tool]:
-        load, self._load = self._load, None
-        for tool in load() if load is not None else ():
-            self.add(tool)
+        if self._load is not None:
+            tools = self._load()  # may fail, for want of memory or descriptors, and is tried again then
+            self._load = None
+            for tool in tools:
+                self.add(tool)
         return self._loaded
 
     def add(self, tool: Tool) -> None:

@@ -19,8 +19,8 @@ function line(event: Event): string {
   }
 }
 
-export function steers(able: Capabilities): boolean {
-  return able.supports_steer ?? true;
+export function steers(capabilities: Capabilities): boolean {
+  return capabilities.supports_steer ?? true;
 }
 
 async function main(): Promise<void> {

@@ -1,12 +1,15 @@
 """Secrets without end, from a client, an adapter or an agent program: each way in is bounded, and the log says what was taught."""
 
+import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import pytest
 from tests.engine.acting import live_session
 from tests.engine.rig import Rig, rig
 
+from codesdk import CodeSDK
 from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.events import RuntimeNotice, TaskFailed
 from codesdk.contract.runtime import Finished
@@ -15,6 +18,7 @@ from codesdk.engine.sessions.session import LiveSession
 from codesdk.handles import Session
 from codesdk.redaction import Redactor
 from codesdk.redaction.bounds import MAX_CHARS, MAX_SECRET_CHARS, MAX_SECRETS
+from codesdk.redaction.patterns import MARKER
 from codesdk.testing.fakes import delta, done, memory_sdk
 
 TOO_MANY = [f"secret-{number:04}" for number in range(MAX_SECRETS + 1)]
@@ -51,6 +55,61 @@ async def test_expressions_for_long_secrets_are_made_beside_the_loop(monkeypatch
         await sdk.session(session.id, secrets=["and another one"])
     assert len(threads) == 2, "once for each way to give secrets"
     assert threading.main_thread() not in threads
+
+
+@pytest.fixture
+def preparing(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[threading.Event, threading.Event]]:
+    """Long secrets are prepared until the second event is set; the first says that this has begun."""
+    begun, go_on = threading.Event(), threading.Event()
+    prepare = Redactor.prepare
+
+    def slowly(redactor: Redactor) -> Redactor:
+        begun.set()
+        assert go_on.wait(30)
+        return prepare(redactor)
+
+    monkeypatch.setattr(Redactor, "prepare", slowly)
+    yield begun, go_on
+    go_on.set()
+
+
+LONG = ["a secret of many words " * 60]
+KEY = "provider-key-0193-4f1c9a7e"
+
+
+async def test_a_session_that_is_being_created_learns_the_key_that_is_stored_meanwhile(
+    tmp_path: Path, preparing: tuple[threading.Event, threading.Event]
+):
+    begun, go_on = preparing
+    async with CodeSDK.open(tmp_path / "data") as sdk:
+        creating = asyncio.create_task(
+            sdk.create_session(runtime="scripted", workspace=tmp_path, secrets=LONG)
+        )
+        await asyncio.to_thread(begun.wait, 30)
+        sdk.keys.add("alice", "openai", KEY)
+        await sdk.create_session(runtime="scripted", workspace=tmp_path)  # the engine learns the key
+        go_on.set()
+        session = await creating
+        await session.set(values={"key": KEY})
+        stored = b"".join([frame.data async for frame in sdk.archive.frames(session.id)])
+        assert MARKER.encode() in stored
+        assert KEY.encode() not in stored
+
+
+async def test_a_creation_that_is_given_up_does_not_count_as_an_open_session(
+    tmp_path: Path, preparing: tuple[threading.Event, threading.Event]
+):
+    begun, go_on = preparing
+    async with CodeSDK.open(tmp_path / "data") as sdk:
+        creating = asyncio.create_task(
+            sdk.create_session(runtime="scripted", workspace=tmp_path, secrets=LONG)
+        )
+        await asyncio.to_thread(begun.wait, 30)
+        creating.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await creating
+        go_on.set()
+        assert (await sdk.sessions(), sdk.engine.open_sessions) == ([], 0)
 
 
 def live(r: Rig, session: Session) -> LiveSession:

@@ -38,6 +38,15 @@ async def test_an_agents_file_is_a_runtime():
     assert "acp:mine" not in runtime_table()
 
 
+async def test_another_program_may_take_the_place_of_its_own():
+    write_own("mine", agent())
+    env = RuntimeEnv(
+        cwd="/", env={}, credential_namespace="x", isolation=Isolation(level="ephemeral", mode="subprocess")
+    )
+    found = await create_runtime("acp:mine", program="/bin/false").check_available(env)
+    assert (found.ok, found.program) == (True, "/bin/false")
+
+
 def test_the_file_is_written_whole_and_over_an_older_one():
     write_own("mine", agent())
     write_own("mine", agent("chat"))

@@ -14,7 +14,7 @@ from mcp.client.client import Client
 from tests.runtimes.external.adapters import python_adapter
 from tests.runtimes.external.memory import piped
 
-from codesdk import CodeSDK
+from codesdk import CodeSDK, adapter
 from codesdk.contract.access import AuthStatus, LoginDialog, LoginOutcome, LoginPrompt
 from codesdk.contract.capabilities import Capabilities, Isolation
 from codesdk.contract.errors import CodeSDKError, InvalidRequest
@@ -24,6 +24,7 @@ from codesdk.contract.ownership import WireRules
 from codesdk.contract.runtime import HistoryLost, Host, Identified, RuntimeEnv, RuntimeItem, TaskInput
 from codesdk.contract.settings import SessionSettings
 from codesdk.contract.tools import Question
+from codesdk.runtimes.external.hosting import hosted_runtime
 from codesdk.runtimes.external.messages import WINDOW
 from codesdk.script import parse_object
 from codesdk.testing.fakes import FakeRuntime, FakeTask, call, delta, done, memory_sdk, message
@@ -346,6 +347,13 @@ async def test_a_runtime_without_logins_is_not_asked_whether_there_is_a_key():
 
 
 # --- what it says of itself -----------------------------------------------------------------------
+
+
+def test_options_that_a_hosted_adapter_does_not_take_are_refused_on_both_sides():
+    with pytest.raises(InvalidRequest, match="A hosted runtime takes no script"):
+        hosted_runtime("scripted", script=parse_object({"turns": [{"steps": [{"text": "Hi."}]}]}, "here"))  # type: ignore[call-arg]
+    with pytest.raises(InvalidRequest, match="unexpected keyword argument 'progarm'"):
+        adapter.main(["codex", '{"progarm": "codex"}'])
 
 
 async def test_options_that_the_adapter_does_not_name_are_refused():

@@ -44,7 +44,7 @@ from codesdk.testing.matrix import Column, column_of, driven, read_page, write_p
     "page",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Write the results to a page, one column per runtime, and keep the columns of others.",
+    help="Write the results to a page, one column per runtime, and keep the other columns that the page has.",
 )
 @json_option("Print one cell per line as JSON.")
 def conformance(

@@ -82,7 +82,7 @@ def cancel(setup: Setup, job_id: str, as_json: bool) -> int:
 @json_option("Print the job as JSON.")
 @click.pass_obj
 def retry(setup: Setup, job_id: str, as_json: bool) -> int:
-    """Run a job that waits, failed or was canceled now, with all its attempts.
+    """Run a job now that is waiting, has failed or was canceled. It gets all its attempts again.
 
     Without a process that has its extension, it waits for one.
     """

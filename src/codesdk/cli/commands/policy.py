@@ -125,7 +125,7 @@ def check(
 def replay(setup: Setup, given_policy: str, sessions: tuple[str, ...], every: bool, as_json: bool) -> int:
     """Show which past calls a policy would have decided differently. Exits 1 if there are any.
 
-    Nothing is changed. A result is uncertain where the stored input is not the one that was decided on.
+    Nothing is changed. A result is unsure where the stored input is not the one that was decided on.
     """
     if every == bool(sessions):
         raise click.UsageError("Name sessions, or use --all.")

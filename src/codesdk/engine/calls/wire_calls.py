@@ -36,7 +36,8 @@ async def record_denied(scope: SessionScope, intake: Intake, tools: KnownTools, 
         item = ToolAnnouncement(name=call.name, input=call.input, raw=raw, origin="wire")
         arrival = await take_in(scope.redactor, item, "wire", scope.ports.limits.max_event_bytes)
     except (UnusableCall, RecursionError) as problem:
-        note_denied(scope, call, f"It cannot be recorded as a call: {problem}", in_task=True)
+        goes_on = task is not None and scope.state.task is task
+        note_denied(scope, call, f"It cannot be recorded as a call: {problem}", in_task=goes_on)
         return
     request = await request_of(scope, intake, tools, arrival, _id_of(call.mark))
     if task is None or scope.state.task is not task:

@@ -420,6 +420,10 @@ class SessionActions:
             self.open_sessions -= 1
             await self._registry.take_back(session_id)
             raise
+        except BaseException:  # canceled; what is registered by now is stored all the same
+            if session_id not in self._registry:
+                self.open_sessions -= 1
+            raise
 
     async def _check_task_id(self, task_id: str, live: LiveSession) -> None:
         if not is_task_id(task_id):

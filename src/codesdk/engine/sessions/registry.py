@@ -206,8 +206,10 @@ class SessionRegistry:
         return row.principal
 
     async def _recorder(self, state: SessionState, epoch: int, equipment: Equipment) -> Recorder:
-        ports = self.ports
-        redactor = await made_ready(self.secrets.plus(tuple(equipment.secrets)))
+        ports, own = self.ports, self.secrets.own
+        ready = await made_ready(self.secrets.plus(tuple(equipment.secrets)))
+        # Made again if a provider's key was learned meanwhile; what was compiled is shared as long as `ready` is there.
+        redactor = self.secrets.plus(tuple(equipment.secrets)) if self.secrets.own is not own else ready
         return Recorder(
             ports.log,
             state,

@@ -28,7 +28,7 @@ async def take_messages(
 
     The runtime is asked for its `capabilities` only if there are such files.
     """
-    check_size(messages, "The messages", scope.ports.limits.max_message_bytes)
+    check_size(messages, "The messages", scope.ports.limits.max_message_bytes, "Attach a file instead.")
     if not messages:
         raise InvalidRequest("A task needs at least one message.")
     for message in messages:

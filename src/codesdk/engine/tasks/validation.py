@@ -40,14 +40,14 @@ def is_deep(data: bytes, most: int = sys.maxsize) -> bool:
     return depths[-1] > 0 or bool(depths.translate(None, _SHALLOW))
 
 
-def check_size(value: Any, what: str, limit: int) -> bytes:
+def check_size(value: Any, what: str, limit: int, advice: str = "Make it smaller.") -> bytes:
     """Return a caller's value as JSON. Raise `InvalidRequest` if it is not JSON, or too large to store."""
     try:
         data = msgspec.json.encode(value)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise InvalidRequest(f"{what} cannot be stored: {error}.") from None
     if len(data) > limit:
-        raise InvalidRequest(f"{what} may have {limit:,} bytes, not {len(data):,}. Attach a file instead.")
+        raise InvalidRequest(f"{what} may have {limit:,} bytes, not {len(data):,}. {advice}")
     return data
 
 

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from codesdk.contract.arguments import path_text
 from codesdk.contract.canonical import CanonicalError, hash_json
 from codesdk.contract.errors import InvalidRequest, StorageFailure
 from codesdk.contract.events import Purpose
@@ -134,7 +135,7 @@ def dump_cassette(exchanges: Iterable[Exchange]) -> bytes:
 
 def load_cassette(path: str | Path, source: str | None = None) -> list[Exchange]:
     """Return the exchanges of a file. Raise `InvalidRequest`, naming the place, by `source` if given."""
-    path = Path(path)
+    path = Path(path_text(path, "path"))
     source = source or str(path)
     try:
         if not path.is_file():

@@ -67,7 +67,7 @@ class _Merge:
         leaves = _checked(said, str(path))
         if "paths.config" in leaves:
             raise InvalidRequest(
-                f"{path}: paths.config cannot be set in the file that is found there. Set MINICODE_CONFIG_DIR."
+                f"{path}: paths.config cannot be set in this file, because it says where this file is. Set MINICODE_CONFIG_DIR."
             )
         if readable and any(field.endswith(".api_key") for field in leaves):
             self.warnings.append(

@@ -10,19 +10,17 @@ import re
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from codesdk.contract.entry import InstructionFiles, RuntimeEntry
 from codesdk.contract.errors import InvalidRequest, StorageFailure
+from codesdk.contract.runtime import Runtime
 from codesdk.runtimes.acp import PREFIX, ROWS, AcpOptions, entry_of_row
 from codesdk.runtimes.acp.known import Known
 from codesdk.runtimes.acp.row import AgentRow
 from codesdk.runtimes.program.environment import make_folder, operator_folder
-
-if TYPE_CHECKING:
-    from codesdk.runtimes.acp.adapter import AcpRuntime
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
 _MAX_BYTES = 1 << 20
@@ -117,9 +115,10 @@ def own_entries() -> list[RuntimeEntry]:
     return found
 
 
-def make_own(agent: str) -> "AcpRuntime":
-    """Return the runtime of an agent of the operator's, by the name of its file."""
+def make_own(agent: str, program: str | None = None) -> Runtime:
+    """Return the runtime of an agent of the operator's, by the name of its file; `program` takes the place of its own."""
     from codesdk.runtimes.acp.adapter import AcpRuntime  # entries must be cheap, and this is not
 
     own = read_own(agent)
-    return AcpRuntime(entry_of_own(own), own.row, command=own.command)
+    command = own.command if program is None else (program,)
+    return AcpRuntime(entry_of_own(own), own.row, command=command)

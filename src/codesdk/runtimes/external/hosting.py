@@ -55,6 +55,11 @@ def read_external(lines: Iterable[str]) -> dict[str, list[str]]:
 
 def hosted_runtime(name: str, **options: Unpack[AdapterOptions]) -> HostedRuntime:
     """Return a runtime of this package that is hosted as a process."""
+    unknown = sorted(set(options) - set(AdapterOptions.__annotations__))
+    if unknown:
+        raise InvalidRequest(
+            f"A hosted runtime takes no {', '.join(unknown)}. It takes: {', '.join(AdapterOptions.__annotations__)}."
+        )
     described_by = create_runtime(name, **options)
     given = [msgspec.json.encode(options).decode()] if options else []
     argv = [sys.executable, "-m", "codesdk.adapter", described_by.name, *given]
