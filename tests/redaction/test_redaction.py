@@ -138,12 +138,31 @@ def test_any_known_secret_is_found_also_inside_json(secret: str, before: str, af
 
 
 @given(st.data())
-def test_redacting_text_around_keys_again_changes_nothing(data: st.DataObject):
-    pieces = [*KEYS, "x", "7", " ", "Bearer ", "http://u:", "@", "secret-x", "-----BEGIN PRIVATE KEY-----"]
-    text = "".join(data.draw(st.lists(st.sampled_from(pieces), max_size=8)))
+def test_redacting_text_around_keys_again_changes_nothing_and_a_stream_gives_the_same(data: st.DataObject):
+    words = [*KEYS, "x", "7", " ", "Bearer ", "http://u:", "@", "secret-x", "-----BEGIN PRIVATE KEY-----"]
+    text = "".join(data.draw(st.lists(st.sampled_from(words), max_size=8)))
     redactor = Redactor(["secret-x"])
     once = redactor.text(text)
     assert redactor.text(once) == once
+    pieces = in_pieces(text, data.draw(st.lists(st.integers(0, len(text)), max_size=12)))
+    assert streamed(redactor, pieces) == once
+
+
+@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("size", [1, 2, 5, 17, 1_000])
+def test_a_key_that_only_a_removed_secret_uncovers_is_replaced_in_a_stream_too(key: str, size: int):
+    redactor = Redactor(["hunter22"])
+    text = f"is hunter22{key} now"  # behind a letter or a digit, nothing is shaped like a key
+    assert redactor.text(text) == f"is {MARKER}{MARKER} now"
+    assert streamed(redactor, in_pieces(text, list(range(0, len(text), size)))) == redactor.text(text)
+
+
+def test_a_secret_with_a_run_of_backslashes_is_found_in_a_text_that_is_shorter_than_it():
+    redactor = Redactor(["\\\\\\\\share"])
+    for text in ("\\share", "\\\\share"):
+        assert redactor.text(text) == MARKER
+        assert redactor.text(f"is {text} now") == f"is {MARKER} now"
+        assert streamed(redactor, list(text)) == MARKER
 
 
 def test_a_stream_holds_back_no_more_than_it_must():

@@ -12,7 +12,7 @@ MARKER = "[redacted]"
 _EDGE = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrtbf]))"
 _BEARER = r"(?:(?<=[Bb]earer\ )|(?<=BEARER\ ))"
 
-_HEADS = (
+HEADS = (
     "sk-",
     *(f"gh{kind}_" for kind in "pousr"),
     "github_pat_",
@@ -26,18 +26,23 @@ _HEADS = (
 )
 _PEM = "-----BEGIN "
 
-FINISHED = rf"""
-    {_EDGE}(?:
-        sk-(?=[A-Za-z_-]{{0,100}}[0-9])[A-Za-z0-9_-]{{16,}}
-      | gh[pousr]_[A-Za-z0-9]{{20,}}
-      | github_pat_[A-Za-z0-9_]{{20,}}
-      | glpat-[A-Za-z0-9_-]{{20,}}
-      | csdk_[A-Za-z0-9_-]{{20,}}
-      | A[KS]IA[0-9A-Z]{{16,}}
-      | AIza[0-9A-Za-z_-]{{30,}}
-      | xox[abeoprs]-[A-Za-z0-9-]{{10,}}
-      | eyJ[A-Za-z0-9_-]{{8,500}}\.[A-Za-z0-9_-]{{8,}}\.[A-Za-z0-9_-]*
+TOKEN = r"""
+    (?:
+        sk-(?=[A-Za-z_-]{0,100}[0-9])[A-Za-z0-9_-]{16,}
+      | gh[pousr]_[A-Za-z0-9]{20,}
+      | github_pat_[A-Za-z0-9_]{20,}
+      | glpat-[A-Za-z0-9_-]{20,}
+      | csdk_[A-Za-z0-9_-]{20,}
+      | A[KS]IA[0-9A-Z]{16,}
+      | AIza[0-9A-Za-z_-]{30,}
+      | xox[abeoprs]-[A-Za-z0-9-]{10,}
+      | eyJ[A-Za-z0-9_-]{8,500}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*
     )
+"""
+"""Complete keys and tokens, which are none inside a word; one that begins right behind a removed secret is."""
+
+FINISHED = rf"""
+    {_EDGE}{TOKEN}
   | {_BEARER}[A-Za-z0-9._~+/=-]{{16,}}
   | (?<=://)(?P<user>[^\s/:@"']{{0,200}}:)(?!\[redacted\]@)[^\s/"']{{1,1000}}(?=@)
   | -----BEGIN\ [A-Z0-9 ]{{0,30}}PRIVATE\ KEY-----
@@ -72,12 +77,12 @@ def _beginnings(words: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(sorted({word[:size] for word in words for size in range(1, len(word))}))
 
 
-_BEGINNINGS = _beginnings((*_HEADS, _PEM))
+_BEGINNINGS = _beginnings((*HEADS, _PEM))
 _LONGEST_BEGINNING = max(map(len, _BEGINNINGS))
 LAST_TWO = frozenset(word[-2:] for word in _BEGINNINGS)
 """How a text ends that may end in the beginning of a secret: with one of these characters or pairs."""
 _BEGUN = rf"""
-    {_EDGE}(?:{"|".join(map(re.escape, _beginnings(_HEADS)))})\Z
+    {_EDGE}(?:{"|".join(map(re.escape, _beginnings(HEADS)))})\Z
   | (?:{"|".join(map(re.escape, _beginnings((_PEM,))))})\Z
 """
 

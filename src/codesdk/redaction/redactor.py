@@ -9,12 +9,21 @@ import functools
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from heapq import heapify, heappop, heapreplace
+from heapq import heapify, heappop, heappush, heapreplace
 from typing import Any, NamedTuple, cast
 
 from codesdk.contract.errors import InvalidRequest
 from codesdk.redaction.encodings import any_percent_escape, by_telling_character
-from codesdk.redaction.patterns import FINISHED, LAST_TWO, MARKER, find_unfinished, may_contain, rest_of
+from codesdk.redaction.patterns import (
+    FINISHED,
+    HEADS,
+    LAST_TWO,
+    MARKER,
+    TOKEN,
+    find_unfinished,
+    may_contain,
+    rest_of,
+)
 from codesdk.redaction.spellings import LONGEST_ESCAPE, Escaped, spelling_of
 
 _FEW = 24  # up to this many needles, one `in` each is faster than an expression of all of them
@@ -62,7 +71,8 @@ class Redactor:
             self._words.insert(0, MARKER)  # matched first, so no secret is found inside a marker
         self._encoded = by_telling_character(encoded)
         # No spelling is shorter than these, so most texts are seen to be free of them at once.
-        self._shortest = min(map(len, self._needles), default=sys.maxsize)
+        lengths = [*map(len, self._needles), *(spelling.shortest for spelling in self._spellings)]
+        self._shortest = min(lengths, default=sys.maxsize)
         self._shortest_encoded = min(map(len, encoded), default=sys.maxsize)
         special = any(spelling.special for spelling in self._spellings)
         self._escapes = ("\\",) if special else ("\\u", "\\x", "\\U")
@@ -250,7 +260,7 @@ class StreamRedactor:
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
-        self._context = ""  # the unredacted end of what was released: a match may look back at it
+        self._context = ""  # the end of what was released, redacted: a match may look back at it
         self._held = ""
         self._unsearched: list[str] = []
         self._unsearched_chars = 0
@@ -279,7 +289,7 @@ class StreamRedactor:
         start = len(self._context)
         text = self._context + self._held + "".join(self._unsearched)
         self._unsearched, self._unsearched_chars = [], 0
-        return self._release(text, start, len(text))
+        return self._release(text, start, len(text), ends=True)
 
     def _gather(self, delta: str) -> str:
         """Keep a piece behind a long hold until it is worth another search; then return all such pieces."""
@@ -299,8 +309,21 @@ class StreamRedactor:
             self._dropping = None
         return delta
 
-    def _release(self, text: str, start: int, cut: int) -> str:
-        parts: list[str] = []
+    def _release(self, text: str, start: int, cut: int, *, ends: bool = False) -> str:
+        """Return what is before the cut without secrets, and hold the rest; where the stream `ends`, there is none."""
+        while True:
+            redacted, at = self._replace(text, start, cut)
+            cut += len(redacted) - len(text)
+            if redacted == text:
+                break
+            text = redacted  # a removed secret may uncover another one beside it
+            cut = len(text) if ends else min(max(cut, at), self._redactor.find_cut(text, at, True))
+        self._keep(text, cut)
+        return text[start:cut]
+
+    def _replace(self, text: str, start: int, cut: int) -> tuple[str, int]:
+        """Return a text without the secrets that begin before the cut, and where the last one was."""
+        parts = [text[:start]]
         at = start
         for found, end, replacement in self._redactor.matches(text, start):
             if found >= cut:
@@ -311,9 +334,8 @@ class StreamRedactor:
             at = end
             if at == len(text) and at - found > _LONGEST_HOLD and find_unfinished(text, found, True) == found:
                 self._dropping = rest_of(text[found:])
-        parts.append(text[at:cut])
-        self._keep(text, cut)
-        return "".join(parts)
+        before = "".join(parts)
+        return before + text[at:], len(before)
 
     def _keep(self, text: str, cut: int) -> None:
         self._context = text[max(0, cut - _CONTEXT) : cut]
@@ -339,6 +361,17 @@ def _shape(text: str, start: int) -> Match | None:
     return None if found is None else Match(found.start(), found.end(), (found["user"] or "") + MARKER)
 
 
+def _uncovered(text: str, start: int) -> Match | None:
+    """Return the key that begins right behind a secret: once that is gone, it is not inside a word any more."""
+    found = _token().match(text, start) if text.startswith(HEADS, start) else None
+    return None if found is None else Match(start, found.end(), MARKER)
+
+
+@functools.cache
+def _token() -> re.Pattern[str]:
+    return re.compile(TOKEN, re.VERBOSE)
+
+
 @functools.cache
 def _shapes() -> re.Pattern[str]:
     return re.compile(FINISHED, re.VERBOSE)  # on first use: compiling it takes milliseconds
@@ -355,9 +388,11 @@ def _in_turn(searches: Sequence[Search], text: str, start: int) -> Iterator[Matc
     while nexts:
         first = nexts[0][2]
         yield first
+        if (behind := _uncovered(text, first.end)) is not None:
+            heappush(nexts, (behind.start, len(searches), behind))
         while nexts and nexts[0][0] < first.end:
             number = nexts[0][1]
-            found = searches[number](text, first.end)
+            found = searches[number](text, first.end) if number < len(searches) else None
             if found is None:
                 heappop(nexts)
             else:

@@ -79,6 +79,8 @@ class Spelling:
         """Whether it has a character that a single backslash can escape."""
         self.plain = _apart_from_marker(plain)
         """The secret itself."""
+        self.shortest = len(re.sub(r"\\{2,}", r"\\", self.plain))
+        """How long it is at least: a run of backslashes is read as one."""
         self.encoded = {_apart_from_marker(form) for form in encoded_forms(plain)}
         """It in base64 and hexadecimal, for a plain search, too."""
 
