@@ -148,6 +148,24 @@ def test_the_log_says_when_a_runtime_names_secrets_and_not_which():
         assert "hide-these-words" not in str(r.events(session.id))
 
 
+def test_what_is_learned_in_the_middle_of_a_task_is_looked_for_in_the_names_that_its_later_events_carry():
+    with rig() as r:
+        session = r.open().traced(client_id="app of hidden-words", request_id="r-hidden-words")
+        r.start(session, task_id="task_after-hidden-words")
+        r.emit(delta("Before."))
+        r.play.host.learn(["hidden-words"])
+        r.emit(delta("After."), done())
+        events = r.events(session.id)
+        at = next(event.seq for event in events if isinstance(event.payload, RuntimeNotice))
+        before, after = events[: at - 1], events[at - 1 :]
+        assert "app of hidden-words" in str([event.trace for event in before])
+        assert len(after) > 2
+        # The id of the task cannot be taken back: events refer to it.
+        assert {event.trace.task_id for event in after} == {"task_after-hidden-words"}
+        assert {event.trace.client_id for event in after if event.trace.client_id} == {"app of [redacted]"}
+        assert {event.trace.request_id for event in after if event.trace.request_id} == {"r-[redacted]"}
+
+
 def test_a_program_that_brings_logins_without_end_is_ended():
     with rig() as r:
         session = r.open()

@@ -45,6 +45,7 @@ class Tape:
         self._events: list[tuple[Event, bytes]] = []
         self._place = 0
         self._read_to = 0
+        self._sender = Sender()
         self.damaged: list[StoredFrame] = []
 
     async def fill(self) -> bool:
@@ -100,7 +101,10 @@ class Tape:
         if event is None:
             return None
         trace = event.trace
-        return Sender(request_id=trace.request_id, client_id=trace.client_id, traceparent=trace.traceparent)
+        sender = Sender(request_id=trace.request_id, client_id=trace.client_id, traceparent=trace.traceparent)
+        if sender != self._sender:
+            self._sender = sender
+        return self._sender  # the same one for events in a row, which then share their trace
 
     def mint(self, prefix: Prefix) -> str:
         """Return the id that the next event was given."""

@@ -28,6 +28,7 @@ from codesdk.engine.log.choke_point import ChokePoint
 from codesdk.engine.log.clock import is_set_back
 from codesdk.engine.log.fold import fold
 from codesdk.engine.log.state import SessionState
+from codesdk.redaction import Redactor
 
 _NOBODY = Sender()
 _DECISIONS = (ApprovalAnswered, ToolCallDenied)
@@ -57,6 +58,8 @@ class Journal:
         self._runtime_session_id: str | None = None
         self._trace: Trace | None = None
         self._sender = sender
+        self._is_told = sender is not current_sender
+        """Whether it is told whom each event is from, as in a replay: a secret learned in a task changes what its name looks like."""
         self._traced: Sender | None = None
         self._name = state.runtime_name
         self._user = None if state.principal == LOCAL else state.principal
@@ -79,6 +82,11 @@ class Journal:
         self._model = clean(model) or self._model
         self._runtime_session_id = clean(runtime_session_id) or self._runtime_session_id
         self._info = None
+
+    def redact_with(self, redactor: Redactor) -> None:
+        """Look for other secrets from now on, also in the names of clients and requests that later events carry."""
+        self.choke_point.redactor = redactor
+        self._trace = None
 
     def now(self) -> str:
         """Return the time for the next event. It is not before the last one's, unless the clock was set back."""
@@ -113,7 +121,7 @@ class Journal:
         trace = self._trace
         source: object = payload
         kind = type(source)
-        if kind is OutputDelta and task is not None and task.task_id == task_id:
+        if kind is OutputDelta and task is not None and task.task_id == task_id and not self._is_told:
             sender = task.sender  # the most frequent, and no action writes one
         else:
             sender = self._sender_of(payload, task_id)
@@ -171,7 +179,7 @@ class Journal:
 
     def _trace_for(self, task_id: str | None, sender: Sender | None) -> Trace:
         """Return the trace of the events of a task, which they share, and keep it for those that follow."""
-        if task_id is not None:
+        if task_id is not None and not self._knows(task_id):
             self.choke_point.check_task_id(task_id)
         by, clean = sender or _NOBODY, self.choke_point.clean
         self._traced = sender
@@ -184,6 +192,13 @@ class Journal:
             traceparent=clean(by.traceparent),
         )
         return self._trace
+
+    def _knows(self, task_id: str) -> bool:
+        """Return whether events carry the id of this task already. A secret that is learned later cannot take it back."""
+        task = self.state.task
+        return (task is not None and task.task_id == task_id) or any(
+            waiting.task_id == task_id for waiting in self.state.queue
+        )
 
     def _check_name(self) -> None:
         """Forget the runtime's session id and model when the session has moved to another runtime."""

@@ -115,7 +115,7 @@ class SessionScope(msgspec.Struct, kw_only=True, eq=False):
 
     def learn(self, secrets: Iterable[str]) -> None:
         """Redact these secrets, too, from now on."""
-        self.recorder.choke_point.redactor = Redactor((*self.redactor.secrets, *secrets))
+        self.journal.redact_with(Redactor((*self.redactor.secrets, *secrets)))
 
     def learn_from_runtime(self, secrets: Iterable[str], *, logins: bool = False) -> None:
         """Redact what a runtime, or its program, says is secret. Raise `InvalidRequest` if that is too much.
