@@ -51,7 +51,7 @@ async def test_a_call_that_could_not_be_opened_has_no_announcement():
 
     with pytest.raises(ValueError, match="no room"):
         await matching.open_early(arrival(), opening)
-    assert matching.early == []
+    assert not matching.early
     assert await matching.take_early(arrival("c1")) is None
 
 
@@ -65,4 +65,19 @@ async def test_calls_that_were_never_made_are_taken_in_one_pass():
     with hang_guard():
         assert matching.take_unmet("c2") == [calls[7]]
         assert matching.take_unmet() == [*calls[:7], *calls[8:]]
+    assert matching.take_unmet() == []
+
+
+async def test_a_call_that_is_made_or_dropped_is_found_without_a_look_at_the_others():
+    matching, judged = Matching(), asyncio.get_running_loop().create_future()
+    given = [arrival(f"c{number}") for number in range(100_000)]
+    state = CallState(identity=IDENTITY, name="fake.read", tool_class="read_only")
+    calls = [LiveCall(state=state, origin="mcp", input=one.input, judged=judged) for one in given]
+    for one, call in zip(given, calls, strict=True):
+        matching.announce(one, call)
+    with hang_guard():
+        dropped = [matching.take_unmet(f"c{number}") for number in range(99_999, 49_999, -1)]
+        made = [await matching.meet(one) for one in reversed(given[:50_000])]
+    assert dropped == [[call] for call in reversed(calls[50_000:])]
+    assert made == calls[49_999::-1]
     assert matching.take_unmet() == []

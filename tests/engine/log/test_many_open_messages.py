@@ -1,11 +1,15 @@
-"""Thousands of messages that a runtime leaves open: what ending them costs grows with their number, not with its square."""
+"""Thousands of messages and requests that a runtime leaves open: what ending them costs grows with their number, not
+with its square."""
 
 import pytest
 from tests.engine.steps import steps_of
 from tests.engine.world import payloads, world
+from tests.tools.json_schema.hang_guard import hang_guard
 
-from codesdk.contract.events import OutputCompleted
-from codesdk.testing.fakes import call, delta, done, message
+from codesdk.contract.events import OutputCompleted, RequestCompleted, RequestStarted
+from codesdk.engine.log.journal import Journal
+from codesdk.engine.log.state import ActiveTask, SessionState
+from codesdk.testing.fakes import FrozenStamper, call, delta, done, message
 
 FEW, MANY = 100, 400
 
@@ -40,3 +44,16 @@ def test_a_task_that_ends_closes_its_open_messages_in_linear_work():
 
 def test_messages_are_completed_in_linear_work_also_while_an_earlier_one_cannot_be_sealed():
     assert completing(MANY) < 1.3 * MANY / FEW * completing(FEW)
+
+
+def test_a_request_ends_without_a_look_at_the_others():
+    number = 100_000
+    task = ActiveTask(task_id="task_1", started_seq=0, started_at="", created_at="")
+    state = SessionState(session_id="ses_1", principal="local", task=task)
+    journal = Journal(state, FrozenStamper(), lambda *_: None)
+    with hang_guard():
+        for n in range(number):
+            journal.write(RequestStarted(request_id=f"x{n}", purpose="main"))
+        for n in range(number):
+            journal.write(RequestCompleted(request_id=f"never{n}", status="ok", duration_ms=1))
+    assert state.seq == 2 * number

@@ -7,33 +7,29 @@ and input, in order.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable, Iterable
+from itertools import chain
 
-from codesdk.contract.tools import ToolIdentity, ToolOrigin
+from codesdk.contract.tools import ToolIdentity
 from codesdk.engine.calls.inputs import Arrival, LiveCall
 
 JOIN_S = 0.25
 
 
-class _Early(NamedTuple):
-    """A request or question that did not wait any longer. Of what it brought, only what it is known by is kept."""
-
-    origin: ToolOrigin
-    runtime_id: str | None
-    name: str
-    digest: str
-    opened: "asyncio.Future[ToolIdentity | None]"
-    """The attempt; None if its opening failed."""
+_Key = tuple[str, ...]
+"""What a call is known by: its origin, and the runtime's id, or else its name and its input's hash."""
 
 
 class Matching:
     """The calls of one task that only one side has seen so far."""
 
     def __init__(self) -> None:
-        self._announced: list[tuple[Arrival, LiveCall]] = []
+        self._announced: dict[LiveCall, Arrival] = {}
+        # The same by the runtime's id, so that finding one of thousands does not look at all.
+        self._by_id: dict[str | None, dict[LiveCall, None]] = {}
         self._waiting: list[tuple[Arrival, asyncio.Future[LiveCall]]] = []
-        self.early: list[_Early] = []
+        self.early: dict[_Key, list[asyncio.Future[ToolIdentity | None]]] = {}
+        """The attempts of requests and questions that did not wait any longer; None for one whose opening failed."""
 
     def announce(self, arrival: Arrival, call: LiveCall) -> None:
         """Add a call from the stream whose attempt was just opened."""
@@ -41,29 +37,29 @@ class Matching:
             if not met.done() and _match(wanted, arrival):
                 met.set_result(call)
                 return
-        self._announced.append((arrival, call))
+        self._announced[call] = arrival
+        self._by_id.setdefault(arrival.item.runtime_tool_call_id, {})[call] = None
 
     async def take_early(self, arrival: Arrival) -> ToolIdentity | None:
         """Return the attempt that was opened before this, its announcement; None if there is none."""
-        name, digest = arrival.name, arrival.input.digest
-        for known in self.early:
-            by_id = known.runtime_id is not None
-            same = (
-                known.runtime_id == arrival.item.runtime_tool_call_id
-                if by_id
-                else (known.name, known.digest) == (name, digest)
-            )
-            if same and known.origin == arrival.origin:
-                self.early.remove(known)
-                return await known.opened
-        return None
+        keys = (_key(arrival, arrival.item.runtime_tool_call_id), _key(arrival, None))
+        key = next((key for key in keys if key in self.early), None)
+        if key is None:
+            return None
+        opened = self.early[key][0]
+        self._forget_early(key, opened)
+        return await opened
 
     async def meet(self, arrival: Arrival) -> LiveCall | None:
         """Return the announced call that matches, waiting a moment for it; None if none was announced so far."""
-        for entry in self._announced:
-            if _match(arrival, entry[0]):
-                self._announced.remove(entry)
-                return entry[1]
+        runtime_id = arrival.item.runtime_tool_call_id
+        alike = (
+            self._announced if runtime_id is None else chain(self._with_id(runtime_id), self._with_id(None))
+        )
+        for call in alike:
+            if _match(arrival, self._announced[call]):
+                self._forget(call)
+                return call
         waiter = (arrival, asyncio.get_running_loop().create_future())
         self._waiting.append(waiter)
         try:
@@ -77,27 +73,45 @@ class Matching:
     ) -> LiveCall:
         """Open a call without its announcement, which may come even while that lasts."""
         opened: asyncio.Future[ToolIdentity | None] = asyncio.get_running_loop().create_future()
-        runtime_id = arrival.item.runtime_tool_call_id
-        self.early.append(_Early(arrival.origin, runtime_id, arrival.name, arrival.input.digest, opened))
+        key = _key(arrival, arrival.item.runtime_tool_call_id)
+        self.early.setdefault(key, []).append(opened)
         try:
             call = await opening(arrival)
             opened.set_result(call.state.identity)
         finally:
             if not opened.done():
                 opened.set_result(None)
-                self.early = [known for known in self.early if known.opened is not opened]
+                self._forget_early(key, opened)
         return call
 
     def take_unmet(self, runtime_id: str | None = None) -> list[LiveCall]:
-        """Return and forget the announced calls that were never made, or only the one with this id."""
-        unmet: list[LiveCall] = []
-        announced, self._announced = self._announced, []
-        for entry in announced:
-            if runtime_id is None or entry[0].item.runtime_tool_call_id == runtime_id:
-                unmet.append(entry[1])
-            else:
-                self._announced.append(entry)
+        """Return and forget the announced calls that were never made, or only those with this id."""
+        unmet = list(self._announced if runtime_id is None else self._with_id(runtime_id))
+        for call in unmet:
+            self._forget(call)
         return unmet
+
+    def _with_id(self, runtime_id: str | None) -> Iterable[LiveCall]:
+        return self._by_id.get(runtime_id, ())
+
+    def _forget(self, call: LiveCall) -> None:
+        runtime_id = self._announced.pop(call).item.runtime_tool_call_id
+        del self._by_id[runtime_id][call]
+        if not self._by_id[runtime_id]:
+            del self._by_id[runtime_id]
+
+    def _forget_early(self, key: _Key, opened: "asyncio.Future[ToolIdentity | None]") -> None:
+        known = self.early.get(key, [])
+        if opened in known:  # else it was announced meanwhile
+            known.remove(opened)
+        if not known:
+            self.early.pop(key, None)
+
+
+def _key(arrival: Arrival, runtime_id: str | None) -> _Key:
+    if runtime_id is not None:
+        return arrival.origin, runtime_id
+    return arrival.origin, arrival.name, arrival.input.digest
 
 
 def _match(wanted: Arrival, announced: Arrival) -> bool:

@@ -245,16 +245,9 @@ def _steered(state: SessionState, event: Event, payload: ev.TaskSteered, changes
 
 def _request_started(state: SessionState, event: Event, payload: ev.RequestStarted, _: Changes) -> None:
     task = state.task if event.trace.task_id is not None else None
-    if task is not None:
-        task.requests.append(payload.request_id)
     if payload.purpose == "main":
         state.turns_played += 1
     _spend(state, task, Spent(requests=1))
-
-
-def _request_completed(state: SessionState, event: Event, payload: ev.RequestCompleted, _: Changes) -> None:
-    if state.task is not None and payload.request_id in state.task.requests:
-        state.task.requests.remove(payload.request_id)
 
 
 def _delta(state: SessionState, event: Event, payload: ev.OutputDelta, _: Changes) -> None:
@@ -403,7 +396,6 @@ _HANDLERS: dict[type, Handler] = {
     ev.TaskStarted: _started,
     ev.TaskSteered: _steered,
     ev.RequestStarted: _request_started,
-    ev.RequestCompleted: _request_completed,
     ev.OutputDelta: _delta,
     ev.OutputRetracted: _retracted,
     ev.OutputCompleted: _completed,

@@ -155,7 +155,6 @@ class ActiveTask(msgspec.Struct, kw_only=True, omit_defaults=True):
     streaming: dict[str, list[str]] = {}
     """The open blocks of each message: a runtime may leave thousands of messages open."""
     completed_messages: dict[str, int] = {}
-    requests: list[str] = []
     parts: dict[str, Part] = {}
     """The parts of the transcript that are not sealed yet, in order, by the keys of `transcript`."""
     usage: UsageTotals = UsageTotals()
