@@ -127,6 +127,38 @@ def test_a_login_of_an_executable_needs_no_daemon(
     assert run(words) == 0
 
 
+@pytest.mark.slow
+def test_what_the_operators_file_makes_ready_also_runs(
+    small: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+):
+    monkeypatch.delenv("CODESDK_LOGINS")
+    operators_file(tmp_path, external=[small], logins=["external:small=beside"])
+    place = ["--data-dir", str(tmp_path / "data")]
+    assert run([*place, "runtimes", "list", "external:small"]) == 0
+    workspace = ["--workspace", str(tmp_path)]
+    assert run([*place, "run", "Go.", "--runtime", "external:small", *workspace]) == 0
+    assert "Hello." in capfd.readouterr().out
+    assert run([*place, "run", "Again.", "--session", "last"]) == 0
+    assert run([*place, "chat", "-p", "Go.", "--runtime", "external:small", *workspace]) == 0
+    assert capfd.readouterr().out.count("Hello.") == 2
+
+
+@pytest.mark.parametrize("logins", [[], ["codex"]])
+def test_a_list_and_a_run_say_the_same_of_what_is_missing(
+    logins: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.delenv("CODESDK_LOGINS", raising=False)
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    operators_file(tmp_path, logins=logins)
+    place = ["--data-dir", str(tmp_path / "data")]
+    assert run([*place, "runtimes", "list", "codex", "--json"]) == 1
+    auth = json.loads(capfd.readouterr().out)["auth"]
+    assert ("codesdk login codex" in auth["to_do"]) == bool(logins)
+    run([*place, "run", "Go.", "--runtime", "codex", "--workspace", str(tmp_path)])
+    assert f"AUTH_REQUIRED: {auth['problem']} {auth['to_do']}" in capfd.readouterr().err
+
+
 def test_a_daemon_has_executables_of_its_own(
     small: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ):

@@ -4,18 +4,16 @@ What `codesdk runtimes doctor` shows. No model is asked.
 """
 
 import asyncio
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
 from codesdk.cli.app import Setup
-from codesdk.cli.options import allows_untested
 from codesdk.cli.target.place import connected, open_sdk, runner, served
 from codesdk.cli.target.rules import refuse_rules
 from codesdk.cli.target.runtimes import RuntimesHere
-from codesdk.contract.access import AuthStatus, Availability, LoginTraffic
+from codesdk.contract.access import AuthStatus, Availability
 from codesdk.contract.actions import LOCAL
 from codesdk.contract.api import RuntimeAuth
 from codesdk.contract.capabilities import Capabilities, Isolation
@@ -69,7 +67,7 @@ async def ask_ready(
         async with open_sdk(setup) as sdk:
             return await sdk.runtime_auth(runtime), capabilities
     made = await here.find(runtime)
-    found = await readiness(made, env_here(made, setup.data_dir, here.logins))
+    found = await readiness(made, env_here(made, setup.data_dir, here))
     try:
         return found, made.capabilities()
     except CodeSDKError:
@@ -77,7 +75,7 @@ async def ask_ready(
 
 
 def env_here(
-    runtime: Runtime, data_dir: str, logins: Mapping[str, LoginTraffic], namespace: str | None = None
+    runtime: Runtime, data_dir: str, here: RuntimesHere, namespace: str | None = None
 ) -> RuntimeEnv:
     """Return the environment that this process would give a runtime, outside of any session."""
     directory = Path(data_dir).absolute()
@@ -90,8 +88,8 @@ def env_here(
         state_dir=str(directory.resolve() / RUNTIMES),
         payer=payer,
         models=Accounts(providers_from(), KeyFile(directory)).access(payer),
-        login=logins.get(runtime.name),
-        allow_untested=allows_untested(),
+        login=here.logins.get(runtime.name),
+        allow_untested=here.allow_untested,
     )
 
 

@@ -75,7 +75,7 @@ class _Terminal:
 
 async def _login_here(setup: Setup, here: RuntimesHere, name: str, namespace: str | None) -> LoginOutcome:
     runtime = await here.find(name)
-    env = env_here(runtime, setup.data_dir, here.logins, namespace)
+    env = env_here(runtime, setup.data_dir, here, namespace)
     require_logins(runtime, env)
     return await log_in(runtime, env, _Terminal())
 

@@ -83,7 +83,7 @@ async def _rerun(setup: Setup, given: str, workspace: str | None, setting: Setti
         row = await find_session(archive, given)
         recorded = await _read(archive, row.session_id)
     created = recorded.created
-    async with open_sdk(setup) as sdk:
+    async with open_sdk(setup, runs=True) as sdk:
         session = await sdk.create_session(
             runtime=created.runtime,
             workspace=workspace or created.workspace,

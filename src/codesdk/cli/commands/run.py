@@ -27,6 +27,7 @@ from codesdk.cli.settings.use import opening
 from codesdk.cli.target.lookup import find_session, short
 from codesdk.cli.target.place import Runner, open_reader, open_sdk, runner
 from codesdk.cli.target.rules import own_rules, refuse_rules, typed_options
+from codesdk.cli.target.runtimes import RuntimesHere
 from codesdk.cli.target.schema_file import read_schema
 from codesdk.cli.view.out import write_json
 from codesdk.cli.view.working import Playing, Setting, choose_answering, scripted, work
@@ -260,8 +261,7 @@ async def _opened(
         setup.data_dir,
         runtimes=runtimes,
         allow_yolo=rules["allow_yolo"],
-        allow_untested=rules["allow_untested"],
-        **opening(rules),
+        **(opening(rules) | RuntimesHere.of_command().opening()),
         share=False,
         goes_on=False,
     ) as sdk:

@@ -7,7 +7,7 @@ none, as the holder of the directory while the command runs.
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from codesdk.cli.app import Setup
 from codesdk.contract.service import SessionReader
@@ -56,8 +56,11 @@ async def runner(setup: Setup) -> Runner:
 
 
 @asynccontextmanager
-async def open_sdk(setup: Setup) -> "AsyncGenerator[CodeSDK | CodeSDKClient]":
-    """Yield the sessions that the options name, to work on: through a daemon or holder, or as the holder."""
+async def open_sdk(setup: Setup, *, runs: bool = False) -> "AsyncGenerator[CodeSDK | CodeSDKClient]":
+    """Yield the sessions that the options name, to work on: through a daemon or holder, or as the holder.
+
+    A command that `runs` tasks has the operator's executables and logins. Others do not start them for nothing.
+    """
     if served(setup):
         async with connected(setup) as client:
             yield client
@@ -67,7 +70,12 @@ async def open_sdk(setup: Setup) -> "AsyncGenerator[CodeSDK | CodeSDKClient]":
     from codesdk.sdk import CodeSDK
 
     # A command ends soon, and would only interrupt again what goes on by itself.
-    async with CodeSDK.open(setup.data_dir, goes_on=False) as sdk:
+    operators: dict[str, Any] = {}
+    if runs and await runner(setup) == "nobody":
+        from codesdk.cli.target.runtimes import RuntimesHere
+
+        operators = RuntimesHere.of_command().opening()
+    async with CodeSDK.open(setup.data_dir, goes_on=False, **operators) as sdk:
         yield sdk.as_caller(Caller(actor=Actor(kind="user", id="terminal")))
 
 
@@ -75,6 +83,7 @@ async def open_sdk(setup: Setup) -> "AsyncGenerator[CodeSDK | CodeSDKClient]":
 async def open_shared(setup: Setup, rules: "Resolved") -> "AsyncGenerator[CodeSDK]":
     """Open the data directory, as its holder by the rules of this process, or through whoever holds it."""
     from codesdk.cli.settings.use import opening
+    from codesdk.cli.target.runtimes import RuntimesHere
     from codesdk.contract.errors import Conflict
     from codesdk.sdk import CodeSDK
 
@@ -82,8 +91,7 @@ async def open_shared(setup: Setup, rules: "Resolved") -> "AsyncGenerator[CodeSD
         holding = CodeSDK.open(
             setup.data_dir,
             allow_yolo=rules["allow_yolo"],
-            allow_untested=rules["allow_untested"],
-            **opening(rules),
+            **(opening(rules) | RuntimesHere.of_command().opening()),
             share=False,
             # An editor or a chat may be opened long after it was closed: what was interrupted then waits for a person.
             goes_on=False,
