@@ -154,7 +154,8 @@ class Engine:
         if live is not None and live.state.principal == principal:
             return live.recorder.feed
         await self.archive.as_principal(principal).session(session_id)
-        # Its readers wait for an end that only recovery can write, so the session is acquired.
+        # This engine runs it and could not write its log. Its readers wait for an end that only recovery can write, and
+        # need not wait until that is tried again by itself.
         if self._registry.was_unstored(session_id):
             return (await self._registry.acquire(session_id)).recorder.feed
         return await self._registry.feeds.of_reader(session_id)
