@@ -74,9 +74,7 @@ async def ask_ready(
         return found, None
 
 
-def env_here(
-    runtime: Runtime, data_dir: str, here: RuntimesHere, namespace: str | None = None
-) -> RuntimeEnv:
+def env_here(runtime: Runtime, data_dir: str, here: RuntimesHere, namespace: str | None = None) -> RuntimeEnv:
     """Return the environment that this process would give a runtime, outside of any session."""
     directory = Path(data_dir).absolute()
     payer = Payer(principal=LOCAL, operator=True)

@@ -147,7 +147,9 @@ async def _compact(
     setup: Setup, given: str, strategy: CompactStrategy, keep_tokens: int | None, as_json: bool
 ) -> int:
     session_id = (await find(setup, given)).session_id
-    async with open_sdk(setup, runs=True) as sdk:  # a summary takes its time, and this process may have to run the task
+    async with open_sdk(
+        setup, runs=True
+    ) as sdk:  # a summary takes its time, and this process may have to run the task
         session = await sdk.session(session_id)
         row = await session.compact(strategy, keep_tokens=keep_tokens)
     if as_json:
