@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from tests.gateway.peers import Peer, body_of, peer, say, send_raw
 
-from codesdk.gateway.logins import LOGIN_PROVIDERS, LoginDoor, LoginUpstream
+from codesdk.gateway.logins import LOGIN_PROVIDERS, LoginRequests, LoginUpstream
 from codesdk.gateway.server import Gateway
 
 pytestmark = pytest.mark.slow
@@ -45,7 +45,7 @@ async def world(handler: Any, *, renew_s: float = 5.0) -> AsyncIterator[World]:
         chatgpt = LOGIN_PROVIDERS["chatgpt"]
         here = msgspec.structs.replace(chatgpt, origin=provider.url, token_origin=provider.url)
         upstream, learned = LoginUpstream(here, renew_s=renew_s), list[str]()
-        url = gateway.admit(upstream.models, aside=LoginDoor(upstream, learned.extend))
+        url = gateway.admit(upstream.models, aside=LoginRequests(upstream, learned.extend))
         try:
             yield World(provider, upstream, url, learned)
         finally:

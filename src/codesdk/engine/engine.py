@@ -230,7 +230,7 @@ class Engine:
 
     def env_of(self, runtime: Runtime, principal: str, namespace: str | None = None) -> RuntimeEnv:
         """Return the environment of a runtime for a principal, outside of any session."""
-        door, payer = self.ports.models, self.permits.payer(principal)
+        gateway, payer = self.ports.models, self.permits.payer(principal)
         level: IsolationLevel = "namespaced" if self.ports.state_dir else "ephemeral"
         return RuntimeEnv(
             cwd="/",
@@ -239,7 +239,7 @@ class Engine:
             isolation=Isolation(level=level, mode="subprocess"),
             state_dir=self.ports.state_dir,
             payer=payer,
-            models={} if door is None else door.access(payer, "passthrough"),
+            models={} if gateway is None else gateway.access(payer, "passthrough"),
             login=self.permits.logins.get(runtime.name),
             allow_untested=self.permits.allow_untested,
         )

@@ -96,7 +96,7 @@ class LoginUpstream:
         return await self.models.pass_on(codec, request, url, outbound_headers(request, codec.wire, None))
 
 
-class LoginDoor:
+class LoginRequests:
     """What one session's program may ask besides models. `learn` is told the tokens that pass: they are secrets."""
 
     def __init__(self, upstream: LoginUpstream, learn: Callable[[Sequence[str]], None]) -> None:

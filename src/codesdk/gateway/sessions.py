@@ -23,7 +23,7 @@ from codesdk.gateway.capture.source_files import read_sources
 from codesdk.gateway.cassettes.cassette import Exchange
 from codesdk.gateway.cassettes.record import RecordingBackend
 from codesdk.gateway.cassettes.replay import ReplayBackend
-from codesdk.gateway.logins import LOGIN_PROVIDERS, LoginDoor, LoginUpstream
+from codesdk.gateway.logins import LOGIN_PROVIDERS, LoginRequests, LoginUpstream
 from codesdk.gateway.ownership.backend import OwnedBackend
 from codesdk.gateway.providers import Accounts, Provider
 from codesdk.gateway.reply import RawRequest, Reply
@@ -92,7 +92,7 @@ class SessionGateway:
         )
         if recorder is not None:
             recorder.stored = observed.stored
-        aside = None if account is None else LoginDoor(account, tap.learn_login)
+        aside = None if account is None else LoginRequests(account, tap.learn_login)
         url = self._server.admit(OwnedBackend(observed, tap, rules), token, aside)
         self._urls[session_id] = url
         return url

@@ -69,10 +69,10 @@ class SessionTap(WireRecord):
     ) -> None:
         """Remember the conversation that the runtime begins a task with."""
         self._messages = []
-        self.go_on(messages, tools)
+        self.continue_with(messages, tools)
         self._strategy = strategy
 
-    def go_on(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> None:
+    def continue_with(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> None:
         """Remember how a conversation went on that the runtime itself keeps, up to the task that begins now."""
         self._messages += messages
         self._tools = tools

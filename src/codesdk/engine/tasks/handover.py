@@ -204,7 +204,7 @@ class Handover:
             tap.hand_over([row.message for row in rows], scope.tools.specs(), "delta")
         else:
             rows = await read_rows(scope, self._shown, compiled.through)
-            tap.go_on([row.message for row in rows], scope.tools.specs())
+            tap.continue_with([row.message for row in rows], scope.tools.specs())
         self._shown = compiled.through
 
     async def _compact_if_due(self, runtime: Runtime) -> None:

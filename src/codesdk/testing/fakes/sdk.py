@@ -46,7 +46,7 @@ async def memory_sdk(
         found.setdefault(
             "scripted", ScriptedRuntime(script if isinstance(script, Script) else _script(script))
         )
-    door, host = GatewayService(), McpHost()
+    gateway, host = GatewayService(), McpHost()
     ports = Ports(
         log=log or MemoryLog(),
         blobs=blobs or MemoryBlobs(),
@@ -54,7 +54,7 @@ async def memory_sdk(
         policy=policy or ModePolicy(),
         stamper=stamper or FrozenStamper(),
         limits=limits or Limits(),
-        models=door,
+        models=gateway,
         mcp=host,
         state_dir=state_dir,
         identify=lambda workspace: workspace,
@@ -69,11 +69,11 @@ async def memory_sdk(
     engine = Engine(ports, find, runtimes=lambda: found, owner="test", secrets=secrets, permits=permits)
     await engine.open()
     try:
-        yield CodeSDK(EngineService(engine, Caller()), engine, gateway=door)
+        yield CodeSDK(EngineService(engine, Caller()), engine, gateway=gateway)
     finally:
         await engine.close()
         await host.close()
-        await door.aclose()
+        await gateway.aclose()
 
 
 def _script(turns: Sequence[Any]) -> Script:
