@@ -11,6 +11,7 @@ import msgspec
 
 from codesdk.contract import events as ev
 from codesdk.contract.events import Event
+from codesdk.contract.ids import is_id
 from codesdk.contract.messages import text_of
 from codesdk.contract.records import Changes, SessionRow, Spent, TaskRow, TaskState
 from codesdk.contract.sender import Sender
@@ -245,9 +246,12 @@ def _steered(state: SessionState, event: Event, payload: ev.TaskSteered, changes
 
 def _request_started(state: SessionState, event: Event, payload: ev.RequestStarted, _: Changes) -> None:
     task = state.task if event.trace.task_id is not None else None
-    if payload.purpose == "main":
-        state.turns_played += 1
-    _spend(state, task, Spent(requests=1))
+    if is_id("req", payload.request_id):  # only the gateway's have such an id
+        if payload.purpose == "main":
+            state.turns_played += 1
+        _spend(state, task, Spent(requests=1))
+    elif task is not None:
+        _claim(state, task, Spent(requests=1))
 
 
 def _delta(state: SessionState, event: Event, payload: ev.OutputDelta, _: Changes) -> None:
@@ -285,9 +289,12 @@ def _completed(state: SessionState, event: Event, payload: ev.OutputCompleted, c
     task.completed_messages[payload.message_id] = event.seq
     state.model_messages += 1
     state.context.native = state.context.native or task.summarizes_before is None
-    if not task.seen.requests:  # no gateway counts what this runtime asks; each message took a request
-        task.claimed = task.claimed.plus(Spent(requests=1))
+    # Where no gateway counts, each message took a request. Where one does, an answer may be several messages, but one
+    # that follows the end of a call took another request, which the gateway saw or not.
+    if task.called or not task.seen.requests:
+        task.turns += 1
         _count(state, task)
+    task.called = False
     text = text_of(payload.content)
     if text:
         task.text = text
@@ -302,8 +309,7 @@ def _usage(state: SessionState, event: Event, payload: ev.UsageReported, _: Chan
     if payload.source == "gateway":
         _spend(state, task, Spent.of(payload))
     elif task is not None:
-        task.claimed = task.claimed.plus(Spent.of(payload))
-        _count(state, task)
+        _claim(state, task, Spent.of(payload))
     if task is not None:
         task.usage = add_usage(task.tallies, payload)
 
@@ -316,9 +322,14 @@ def _spend(state: SessionState, task: ActiveTask | None, spent: Spent) -> None:
         _count(state, task)
 
 
+def _claim(state: SessionState, task: ActiveTask, spent: Spent) -> None:
+    task.claimed = task.claimed.plus(spent)
+    _count(state, task)
+
+
 def _count(state: SessionState, task: ActiveTask) -> None:
     """Count the larger of what gateway and runtime say: both speak of the same requests, so never the sum."""
-    spent = task.seen.larger(task.claimed)
+    spent = task.seen.larger(task.claimed).larger(Spent(requests=task.turns))
     state.spent = state.spent.plus(spent.minus(task.spent))
     task.spent = spent
 

@@ -258,6 +258,7 @@ def _tool_completed(
     state: SessionState, event: Event, payload: ev.ToolCallCompleted, changes: Changes
 ) -> None:
     if state.task is not None:
+        state.task.called = True
         state.task.changed |= {change.path: change for change in payload.changes}
         call = call_of(state, payload)
         if call is not None and _is_answer(state.task, call.name) and not payload.is_error:

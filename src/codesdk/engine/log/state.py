@@ -163,6 +163,10 @@ class ActiveTask(msgspec.Struct, kw_only=True, omit_defaults=True):
     """What the gateway saw."""
     claimed: Spent = Spent()
     """What the runtime said."""
+    turns: int = 0
+    """How many requests its messages took, as far as no gateway counts them."""
+    called: bool = False
+    """Whether a call has ended since its last message: the next one is the answer to another request."""
     spent: Spent = Spent()
     """The larger of both, which is what budgets count."""
     work: WorkTotals = WorkTotals()

@@ -158,9 +158,12 @@ class Resources:
         return self._scope.permits.payer(self._scope.state.principal)
 
     def used_up_budget(self) -> Standing | None:
-        """Return a budget that is used up, if the runtime's next model request is not the gateway's to refuse."""
+        """Return a budget that is used up, if the runtime's next model request is not the gateway's to refuse.
+
+        It is as long as the runtime does not say more than what the gateway saw of it.
+        """
         state = self._scope.state
-        if state.task is not None and state.task.seen.requests:
+        if state.task is not None and state.task.seen.requests and state.task.spent == state.task.seen:
             return None
         return find_over(state, self.spending.standing(state.principal))
 

@@ -19,9 +19,11 @@ from codesdk.contract.events import (
     OutputCompleted,
     OutputDelta,
     OutputRetracted,
+    RequestCompleted,
     RequestStarted,
     UsageReported,
 )
+from codesdk.contract.ids import is_id
 from codesdk.contract.messages import ArtifactRef, Reasoning
 from codesdk.contract.runtime import Draft, DraftPayload
 from codesdk.contract.text import is_text, mend
@@ -43,6 +45,7 @@ MAX_OPEN_BLOCKS = 20_000
 """How many blocks of unfinished messages a runtime may stream at once. Each is held in memory."""
 _PROBLEM_CHARS = 500
 _INLINE_BYTES = 4 * 1024 * 1024  # the most that `raw_inline_bytes` can be
+_OF_REQUESTS = (RequestStarted, RequestCompleted, UsageReported)
 _DELTA_KINDS = frozenset({"text_delta", "json_delta", "code_delta", "reasoning_delta", "unknown_delta"})
 
 
@@ -326,6 +329,8 @@ class Intake:
             problem = f"{TYPE_OF[kind]}: nested deeper than {MAX_DEPTH} levels."
         if problem is None and isinstance(stored, OutputCompleted):
             problem = _length_problem(stored.message_id) or self._id_problem(stored.message_id)
+        if problem is None and isinstance(stored, _OF_REQUESTS):
+            problem = _request_problem(stored.request_id)
         if problem is not None:
             raise _Malformed(problem)
         self._charge(len(data))
@@ -409,6 +414,13 @@ def _length_problem(*names: str | None) -> str | None:
     if all(name is None or len(name) <= MAX_ID_CHARS for name in names):
         return None
     return f"an id may have {MAX_ID_CHARS:,} characters."
+
+
+def _request_problem(request_id: str | None) -> str | None:
+    """Return what is wrong with the id of a request: those of the gateway's are counted as seen by it."""
+    if request_id is not None and is_id("req", request_id):
+        return "an id of a request that only CodeSDK gives. Use another form."
+    return _length_problem(request_id)
 
 
 def _size_problem(size: int, limit: int) -> str | None:
