@@ -6,11 +6,30 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from tests.engine.world import World, payloads, world
 
-from codesdk.contract.events import OutputDelta, RuntimeNotice, ToolCallCompleted, ToolOutputDelta
+from codesdk.contract.errors import ErrorInfo
+from codesdk.contract.events import (
+    OutputDelta,
+    RequestCompleted,
+    RequestStarted,
+    RuntimeNotice,
+    ToolCallCompleted,
+    ToolOutputDelta,
+)
+from codesdk.contract.ids import ulid
 from codesdk.contract.ports import FileChange, ToolInvocation, ToolRun, ToolSink
-from codesdk.contract.runtime import Draft, Identified, ToolAnnouncement, ToolDropped, ToolEnded
+from codesdk.contract.runtime import (
+    Draft,
+    Failed,
+    Finished,
+    Identified,
+    ToolAnnouncement,
+    ToolDropped,
+    ToolEnded,
+)
+from codesdk.contract.settings import Limits
 from codesdk.testing.fakes import FakeTools, call, done
 
+OURS = f"req_{ulid(1, 1)}"
 ODD: list[Any] = [None, True, -1, 2**63, 2**70, 1.5, float("nan"), "", "a", "\ud800", b"x", [], ["a"], {}, {"a": 1}, {1: 2}, object(), ("a",), {"a"}]  # fmt: skip
 odd = st.sampled_from(ODD)
 
@@ -105,7 +124,36 @@ items = st.one_of(
         raw=odd,
     ),
     st.builds(Draft, payload=st.builds(RuntimeNotice, kind=odd, message=odd, details=odd), raw=odd),
+    st.builds(
+        Draft,
+        payload=st.builds(RequestStarted, request_id=odd | st.just(OURS), purpose=odd, model=odd),
+        raw=odd,
+    ),
+    st.builds(
+        Draft,
+        payload=st.builds(RequestCompleted, request_id=odd | st.just(OURS), status=odd, duration_ms=odd),
+        raw=odd,
+    ),
 )
+long = st.sampled_from(["x" * 20_000, "\ud800" * 20_000, [[]] * 20_000, {"x" * 20_000: "y"}])
+long_items = st.one_of(
+    st.builds(Identified, model=long, runtime_session_id=long),
+    st.builds(ToolDropped, runtime_tool_call_id=st.sampled_from(["c1", "c2"]), reason=long),
+    st.builds(
+        ToolEnded, runtime_tool_call_id=st.sampled_from(["c1", "c2"]), result=long, refused=st.booleans()
+    ),
+    st.builds(
+        ToolAnnouncement,
+        name=st.just("native.tool"),
+        input=odd,
+        runtime_tool_call_id=st.sampled_from(["c1", "c2"]),
+        origin=st.just("native"),
+    ),
+)
+errors = st.builds(
+    ErrorInfo, code=st.just("MODEL_ERROR") | odd, message=odd | long, retryable=odd, details=odd | long
+)
+ends = st.builds(Finished, stop_reason=odd | long) | st.builds(Failed, error=errors | odd)
 
 
 @given(st.lists(items, min_size=1, max_size=6))
@@ -118,6 +166,19 @@ def test_whatever_an_adapter_says_is_stored_so_that_it_can_be_read(said: list[An
         w.emit(*said, done())
         _end(w)
         w.check_all()
+
+
+@given(st.lists(items | long_items, max_size=6), ends)
+@settings(max_examples=100, deadline=None)
+@pytest.mark.slow
+def test_whatever_an_adapter_says_is_stored_in_events_of_a_bounded_size(said: list[Any], end: Any):
+    with world(limits=Limits(max_event_bytes=10_000)) as w:
+        session = w.create(permission_mode="yolo")
+        w.start(session)
+        w.emit(*said, end)
+        _end(w)
+        w.check_all()
+        assert max(len(frame.data) for frame in w.frames(session)) < 3 * 10_000
 
 
 def _end(w: World) -> None:

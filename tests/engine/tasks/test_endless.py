@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 from tests.engine.rig import Rig, rig
 from tests.engine.steps import steps_of
@@ -13,12 +14,14 @@ from codesdk.contract.events import (
     OutputCompleted,
     OutputDelta,
     RuntimeNotice,
+    TaskCompleted,
     TaskFailed,
+    ToolCallDenied,
     ToolCallRequested,
     UsageReported,
 )
 from codesdk.contract.messages import Text
-from codesdk.contract.runtime import Draft, Finished, ToolDropped
+from codesdk.contract.runtime import Draft, Failed, Finished, Identified, ToolDropped, ToolEnded
 from codesdk.contract.settings import Limits
 from codesdk.engine.tasks import drafts
 from codesdk.engine.tasks.validation import is_deep
@@ -69,6 +72,14 @@ def empty(number: int) -> Draft:
     return Draft(OutputDelta(kind="text_delta", block_id=f"b{number}", message_id="m", delta=""))
 
 
+def identified(number: int) -> Any:
+    return Identified(model=f"{number}{'m' * 900}", runtime_session_id="s" * 900)
+
+
+def nameless(number: int) -> Any:
+    return Identified(model=f"{number}{'m' * 100_000}")
+
+
 def calls(number: int) -> Any:
     return call("fake.read", {"path": "p" * 5_000}, call_id=f"c{number}")
 
@@ -79,7 +90,10 @@ def failure(r: Rig, session: Any) -> ErrorInfo:
     return r.one(session, TaskFailed).error
 
 
-@pytest.mark.parametrize("say", [padded, barely_padded, noticed, completed, used, unreadable, empty])
+@pytest.mark.parametrize(
+    "say",
+    [padded, barely_padded, noticed, completed, used, unreadable, empty, identified, nameless],
+)
 def test_whatever_a_runtime_says_without_end_counts(say: Callable[[int], Any]):
     with rig(limits=LIMITS) as r:
         session = r.open()
@@ -219,3 +233,100 @@ def test_calls_that_are_announced_and_never_made_are_counted():
 def test_a_document_that_is_too_large_for_an_event_is_not_looked_at():
     deep = b"[" * 500 + b"]" * 500
     assert (is_deep(deep), is_deep(deep, 1_000), is_deep(deep, 999)) == (True, True, False)
+
+
+def dropped(number: int) -> list[Any]:
+    return [call("fake.read", call_id=f"c{number}", origin="native"), refusal(number, ToolDropped)]
+
+
+def refused(number: int) -> list[Any]:
+    return [call("fake.read", call_id=f"c{number}", origin="native"), refusal(number, ToolEnded)]
+
+
+def refusal(number: int, kind: type[Any], size: int = 3_000) -> Any:
+    words = f"{number} {'r' * size}"
+    if kind is ToolDropped:
+        return ToolDropped(runtime_tool_call_id=f"c{number}", reason=words)
+    return ToolEnded(runtime_tool_call_id=f"c{number}", result=words, refused=True)
+
+
+def ran(number: int) -> list[Any]:
+    ended = ToolEnded(runtime_tool_call_id=f"c{number}", result="r" * 5_000, watched=True)
+    return [call("fake.read", call_id=f"c{number}", origin="native"), ended]
+
+
+def test_results_of_calls_that_a_runtime_ran_itself_count():
+    with rig(limits=LIMITS) as r:
+        session = r.open()
+        r.start(session)
+        r.emit(*(item for number in range(1_000) for item in ran(number)))
+        assert failure(r, session).code == "RUNTIME_PROTOCOL"
+
+
+@pytest.mark.parametrize("say", [dropped, refused])
+def test_why_calls_are_not_made_counts(say: Callable[[int], list[Any]]):
+    with rig(limits=LIMITS) as r:
+        session = r.open()
+        r.start(session)
+        r.emit(*(item for number in range(1_000) for item in say(number)))
+        assert failure(r, session).code == "RUNTIME_PROTOCOL"
+        kept = [payload for payload in r.all(session, ToolCallDenied) if "rrr" in payload.reason]
+        assert 0 < len(kept) < 16 * CHARS / 3_000
+
+
+@pytest.mark.parametrize("kind", [ToolDropped, ToolEnded])
+def test_why_a_call_is_not_made_is_recorded_up_to_a_length_and_without_half_a_secret(kind: type[Any]):
+    secret = "correct-horse-battery-staple"
+    with rig() as r:
+        session = r.open(secrets=(secret,))
+        r.start(session)
+        r.emit(call("fake.read", call_id="c1", origin="native"))
+        words = msgspec.structs.replace(
+            refusal(1, kind, 1_975),
+            **{"reason" if kind is ToolDropped else "result": "r" * 1_985 + secret * 9},
+        )
+        r.emit(words, Finished(stop_reason="end_turn"))
+        denied = r.one(session, ToolCallDenied)
+        assert (len(denied.reason), denied.reason[-1]) == (2_000, "…")
+        assert "correct" not in denied.reason
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ErrorInfo(code="MODEL_ERROR", message="e" * 20_000, retryable=True),
+        ErrorInfo(code="MODEL_ERROR", message="e", retryable=True, details={"d": "d" * 20_000}),
+        ErrorInfo(code="MODEL_ERROR", message="e", retryable=True, raw=[[]] * 20_000),
+        ErrorInfo(
+            code="MODEL_ERROR", message="e", retryable=True, raw=msgspec.json.decode(b"[" * 300 + b"]" * 300)
+        ),
+    ],
+)
+def test_an_error_that_no_event_can_hold_ends_its_task_all_the_same(error: ErrorInfo):
+    with rig(limits=Limits(max_event_bytes=10_000)) as r:
+        session = r.open()
+        r.start(session)
+        r.emit(Failed(error=error))
+        said = r.one(session, TaskFailed).error
+        assert (said.code, said.retryable, said.runtime) == ("MODEL_ERROR", True, "fake")
+        assert "too large or nested too deep to be recorded" in said.message
+        assert (said.details, said.raw) == (None, None)
+
+
+def test_a_stop_reason_that_is_longer_than_any_is_left_out():
+    with rig() as r:
+        session = r.open()
+        r.start(session)
+        r.emit(Finished(stop_reason="r" * 100_000))
+        assert r.one(session, TaskCompleted).stop_reason == "a reason that is too long to be recorded"
+
+
+@pytest.mark.parametrize("name", ["model", "runtime_session_id"])
+def test_an_identity_that_is_longer_than_any_is_refused_and_on_no_event(name: str):
+    with rig() as r:
+        session = r.open()
+        r.start(session)
+        r.emit(Identified(**{name: "i" * 100_000}), delta("x"), Finished(stop_reason="end_turn"))
+        (notice,) = r.all(session, RuntimeNotice)
+        assert "an id may have 1,000 characters" in notice.message
+        assert all(len(msgspec.json.encode(event.runtime)) < 1_000 for event in r.events(session.id)[4:])

@@ -192,9 +192,9 @@ class Calls:
         if call is None or not self._scope.state.is_open(call.state):
             return  # it was denied, and this is the runtime confirming it
         if call.state.phase == "waiting" and item.refused:
-            drop(self._scope, call, mend(str(item.result)))
+            self._drop(call, mend(str(item.result)))
         elif (
-            not await record_end(self._scope, self._tools, call, item)
+            not await record_end(self._scope, self._intake, self._tools, call, item)
             and call.origin == "native"
             and not item.watched
         ):
@@ -206,7 +206,11 @@ class Calls:
         if not self._has_seen(item.runtime_tool_call_id) or not is_text(item.reason):
             await self._intake.malformed("a call that it drops, but never announced.", item)
         elif (call := self._unmet(item.runtime_tool_call_id)) is not None:
-            drop(self._scope, call, item.reason)
+            self._drop(call, item.reason)
+
+    def _drop(self, call: LiveCall, reason: str) -> None:
+        """Deny a call for a reason that the runtime gives, which counts as something that it said."""
+        drop(self._scope, call, reason if self._intake.admit(len(reason)) else NEVER_MADE)
 
     async def run_carried(self, carried: Carried) -> None:
         """Issue an approved call of an interrupted task again, and wait for its end."""

@@ -121,6 +121,8 @@ class Execution:
         self._bytes = 0
         self._truncated = False
         self._ended = False
+        self.result_bytes = 0
+        """How large the result was that was recorded."""
 
     def take_output(self, stream: OutputStream, text: str) -> None:
         """Record a running tool's output, within the limits."""
@@ -213,7 +215,8 @@ class Execution:
         """Return a result as the event shows it: whole if small, else a preview and a reference."""
         is_text = isinstance(result, str)
         data = result.encode("utf-8", "replace") if is_text else msgspec.json.encode(result)
-        if len(data) <= self._scope.settings.result_inline_bytes:
+        self.result_bytes = len(data)
+        if self.result_bytes <= self._scope.settings.result_inline_bytes:
             return result, None
         kind = "text/plain; charset=utf-8" if is_text else "application/json"
         ref = await self._scope.put_artifact(data, kind, "result")
@@ -235,6 +238,13 @@ class Execution:
         name = f"{identity.tool_call_id}.{identity.attempt}.{index}"
         await self._scope.ports.undo.keep(self._scope.state.session_id, name, change.kept)
         return name
+
+
+async def record_run(scope: SessionScope, call: CallState, run: ToolRun, outcome: Outcome) -> int:
+    """Record the end of a call that its runtime ran itself. Return how many bytes its result has."""
+    execution = Execution(scope, call)
+    await execution.record(run, outcome)
+    return execution.result_bytes
 
 
 def _outcome(running: asyncio.Task[ToolRun]) -> ToolRun:

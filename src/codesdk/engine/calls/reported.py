@@ -9,30 +9,37 @@ from codesdk.contract.runtime import ToolEnded
 from codesdk.contract.tools import Actor, Evaluation, SandboxSummary, ToolIdentity
 from codesdk.engine.calls import ledger
 from codesdk.engine.calls.evaluation import KnownTools, judge
-from codesdk.engine.calls.execution import Execution
+from codesdk.engine.calls.execution import record_run
 from codesdk.engine.calls.inputs import LiveCall
 from codesdk.engine.sessions.scope import SessionScope
 from codesdk.engine.tasks import lifecycle
+from codesdk.engine.tasks.drafts import Intake
 from codesdk.policy import decide
 
 RUNTIME = Actor(kind="runtime")
 UNCONFINED = SandboxSummary(network=True)
+MAX_REASON_CHARS = 2_000
+"""How much is recorded of why a runtime did not make a call."""
 UNASKED = "The runtime ran this itself, without asking."
 
 
-async def record_end(scope: SessionScope, tools: KnownTools, call: LiveCall, item: ToolEnded) -> bool:
+async def record_end(
+    scope: SessionScope, intake: Intake, tools: KnownTools, call: LiveCall, item: ToolEnded
+) -> bool:
     """Record how an open call ended. Return false if it ran without a permission that it needed."""
     asked = call.state.phase != "waiting"
     allowed = asked or _admit(scope, tools, call)
     run = ToolRun(result=item.result, is_error=item.is_error, exit_code=item.exit_code)
-    await Execution(scope, call.state).record(run, item.outcome)
+    intake.admit(await record_run(scope, call.state, run, item.outcome))
     return allowed
 
 
 def drop(scope: SessionScope, call: LiveCall, reason: str) -> None:
     """Deny a call that the runtime did not go through with."""
     if scope.state.is_open(call.state) and call.state.phase == "waiting":
-        reason = scope.redactor.text(reason)
+        reason = scope.redactor.text(reason)  # first: a secret that is cut in two is not found any more
+        if len(reason) > MAX_REASON_CHARS:
+            reason = reason[: MAX_REASON_CHARS - 1] + "…"
         opinion = Evaluation(source="runtime", result="deny", reason=reason)
         ledger.evaluate(scope.journal, call.state, opinion)
         ledger.deny(scope.journal, call.state, RUNTIME, reason)

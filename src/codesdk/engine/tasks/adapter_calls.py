@@ -19,9 +19,11 @@ from codesdk.contract.runtime import (
     TaskInput,
 )
 from codesdk.contract.text import mend
+from codesdk.engine.tasks.validation import MAX_ID_CHARS, is_deep
 from codesdk.foreign import call, name_of
 
 Ending = Finished | Failed
+TOO_LONG = "a reason that is too long to be recorded"
 
 
 async def start(runtime: Runtime, host: Host, task: TaskInput, limit_s: float) -> RuntimeTask:
@@ -100,8 +102,8 @@ def ending_of(runtime: str, playing: asyncio.Task[Ending]) -> Ending:
     return crash(runtime, name_of(error))
 
 
-def legible_ending(runtime: str, ending: Ending) -> Ending:
-    """Return an ending as it can be stored: a malformed one becomes a crash."""
+def legible_ending(runtime: str, ending: Ending, max_bytes: int) -> Ending:
+    """Return an ending as it can be stored: a malformed one becomes a crash, and what is too large in one is left out."""
     value: Any = ending.error if isinstance(ending, Failed) else ending.stop_reason
     kind = ErrorInfo if isinstance(ending, Failed) else str
     try:
@@ -109,7 +111,12 @@ def legible_ending(runtime: str, ending: Ending) -> Ending:
         stored: Any = msgspec.json.decode(data, type=kind)
     except (TypeError, ValueError, RecursionError, OverflowError):
         return crash(runtime, "its final message was unreadable")
-    raw = ending.raw
-    return (
-        Failed(error=stored, raw=raw) if isinstance(ending, Failed) else Finished(stop_reason=stored, raw=raw)
-    )
+    if isinstance(ending, Finished):
+        return Finished(stop_reason=stored if len(stored) <= MAX_ID_CHARS else TOO_LONG, raw=ending.raw)
+    if len(data) > max_bytes or is_deep(data):
+        # Not its beginning: a secret that is cut in two is not found any more.
+        message = (
+            f"The runtime {runtime} failed, and its error is too large or nested too deep to be recorded."
+        )
+        stored = ErrorInfo(code=stored.code, message=message, retryable=stored.retryable, runtime=runtime)
+    return Failed(error=stored, raw=ending.raw)

@@ -25,7 +25,7 @@ from codesdk.contract.events import (
 )
 from codesdk.contract.ids import is_id
 from codesdk.contract.messages import ArtifactRef, Reasoning
-from codesdk.contract.runtime import Draft, DraftPayload
+from codesdk.contract.runtime import Draft, DraftPayload, Identified
 from codesdk.contract.text import is_text, mend
 from codesdk.engine.log.transcript import has_part
 from codesdk.engine.models.limits import Spending
@@ -163,6 +163,17 @@ class Intake:
         lifecycle.draft(self._journal, payload, raw, raw_ref)
         self._spending.follow(self._scope.state, before)
 
+    async def identify(self, item: Identified) -> None:
+        """Stamp later events with what the runtime says of itself."""
+        names = [name for name in (item.model, item.runtime_session_id) if name is not None]
+        problem = None if all(map(is_text, names)) else "an identity needs text, or nothing."
+        problem = problem or _length_problem(*names)
+        if problem is not None:
+            await self.malformed(problem, item)
+            return
+        if self.admit(sum(map(len, names))):
+            self._journal.identify(item.model, item.runtime_session_id)
+
     def _signed(self, payload: OutputCompleted) -> OutputCompleted:
         """Return a message in which what its provider wants back names the runtime that wrote it, and no other."""
         if not any(isinstance(block, Reasoning) and block.details for block in payload.content):
@@ -228,6 +239,14 @@ class Intake:
     def _charge(self, size: int) -> None:
         """Count so many bytes of an event, and the event itself, as something that the runtime said."""
         self._said += (size + _EVENT_BYTES) >> _BYTES_A_CHAR
+
+    def admit(self, size: int) -> bool:
+        """Count so many bytes as something that the runtime said. Return whether they may be kept; else it is ended."""
+        self._charge(size)
+        if self._said > self._max_chars:
+            self._give_up()
+            return False
+        return True
 
     async def raw(self, raw: Any, size: int | None = None) -> tuple[Any, ArtifactRef | None]:
         """Return the runtime's own message as an event carries it: inline, by reference, or not at all.

@@ -25,7 +25,6 @@ from codesdk.contract.runtime import (
     ToolEnded,
     ToolReply,
 )
-from codesdk.contract.text import is_text
 from codesdk.contract.tools import Actor, ToolIdentity
 from codesdk.engine.calls import ledger
 from codesdk.engine.calls.calls import Calls
@@ -302,10 +301,8 @@ class TaskRun:
             await self.calls.ended(item)
         elif isinstance(item, ToolDropped):
             await self.calls.dropped(item)
-        elif isinstance(item, Identified) and all(
-            name is None or is_text(name) for name in (item.model, item.runtime_session_id)
-        ):
-            self._scope.journal.identify(item.model, item.runtime_session_id)
+        elif isinstance(item, Identified):
+            await self._intake.identify(item)
         else:
             await self._intake.malformed("an item of an unknown kind.", item)
 
@@ -334,7 +331,7 @@ class TaskRun:
         else:
             await self.calls.close(0 if self._halted.done() else grace)
         await self._close_handle()
-        ending = legible_ending(self._runtime.name, ending)
+        ending = legible_ending(self._runtime.name, ending, scope.ports.limits.max_event_bytes)
         raw, raw_ref = await self._intake.last_raw(ending.raw)
         # Model requests that still end now are then part of the task's usage.
         await self._resources.tap.idle(grace)
