@@ -29,6 +29,7 @@ from codesdk.channel.outcome import Abort
 from codesdk.channel.protocol import ParseError
 from codesdk.channel.runner import OutputLost, ParseFailed, StdinBroken, StreamClosed, ToolSeen
 from codesdk.channel.scripted import Play, ScriptedSession
+from codesdk.contract.errors import InvalidRequest
 from codesdk.redaction import Redactor
 
 FAST = ArbiterLimits(grace_s=0.01, probe_s=0.01)
@@ -535,3 +536,12 @@ async def test_calls_without_a_result_are_kept_in_a_bounded_number(limits: dict[
     assert len(list(arbiter._calls)) <= 11
     assert outcome.tally.ignored == 1
     assert outcome.tally.completed >= 29
+
+
+def test_limits_that_cannot_be_are_refused_at_once():
+    with pytest.raises(InvalidRequest, match="grace_s must be a number, at least 0 and at most 2592000"):
+        Arbiter(ScriptedRunner(quiet), Judge(), ArbiterLimits(grace_s=1e308))
+
+
+async def quiet(session: ScriptedSession) -> int:
+    return 0

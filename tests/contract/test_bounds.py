@@ -8,15 +8,27 @@ import msgspec
 import pytest
 from tests.engine.rig import rig
 
+from codesdk.channel import ArbiterLimits
 from codesdk.contract.actions import ACTIONS, Action, ChangeSettings, CreateSession
 from codesdk.contract.api import Collecting
 from codesdk.contract.bounds import NumberField, check_bounds, fields_of
 from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.settings import Budget, Budgets, Limits, SessionSettings
 from codesdk.daemon.settings import DaemonSettings
+from codesdk.runtimes.acp.row import AgentRow
 from codesdk.testing.fakes import memory_sdk
+from codesdk.tools.mcp_client.servers import HttpServer, StdioServer
 
-ROOTS: tuple[type[msgspec.Struct], ...] = (*ACTIONS, Limits, Collecting, DaemonSettings)
+ROOTS: tuple[type[msgspec.Struct], ...] = (
+    *ACTIONS,
+    Limits,
+    Collecting,
+    DaemonSettings,
+    StdioServer,
+    HttpServer,
+    AgentRow,
+    ArbiterLimits,
+)
 SAID_BY_MODELS = {"Message"}
 """What is not a setting: messages carry what was said before, and are checked when they are stored."""
 

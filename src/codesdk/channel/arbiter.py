@@ -39,6 +39,7 @@ from codesdk.channel.runner import (
 )
 from codesdk.channel.table import CallTable, Entry
 from codesdk.channel.trouble import pause_of, trouble_of
+from codesdk.contract.bounds import check_bounds
 
 NO_TIME = "Nobody decided in time."
 UNDECIDED = "The call could not be decided, so it must not run."
@@ -85,10 +86,14 @@ class Arbiter:
         diagnostics: Diagnostics | None = None,
         warn: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`audit`: everything is allowed and recorded. `warn` is told, in a sentence, what a person should know."""
+        """`audit`: everything is allowed and recorded. `warn` is told, in a sentence, what a person should know.
+
+        Raise `InvalidRequest` for limits that cannot be.
+        """
         self._runner = runner
         self._judge = judge
         self._limits = limits or ArbiterLimits()
+        check_bounds(self._limits)
         self._audit = audit
         self._commands = Commands(run_id, self._limits)
         self._diagnostics = diagnostics

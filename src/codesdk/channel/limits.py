@@ -1,13 +1,10 @@
 """How long, how many: what an arbiter waits for, and how much it bears."""
 
-from typing import Annotated
-
 import msgspec
 
 from codesdk.channel.framing import MAX_LINE_BYTES
 from codesdk.channel.protocol import Action
-
-Seconds = Annotated[float, msgspec.Meta(ge=0)]
+from codesdk.contract.bounds import Bytes, Count, Milliseconds, Seconds
 
 
 class ArbiterLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,21 +22,21 @@ class ArbiterLimits(msgspec.Struct, frozen=True, kw_only=True):
     """How long it has to end by itself after `policy.abort`, and again after SIGTERM."""
     write_s: Seconds = 30.0
     """How long it may leave its stdin unread."""
-    max_line_bytes: int = MAX_LINE_BYTES
-    max_parse_errors: int = 100
+    max_line_bytes: Bytes = MAX_LINE_BYTES
+    max_parse_errors: Count = 100
     """How many lines may want to be events and be none. More: the two sides do not mean the same protocol."""
-    max_waiting: int = 10_000
-    max_waiting_bytes: int = 64 * 1024 * 1024
+    max_waiting: Count = 10_000
+    max_waiting_bytes: Bytes = 64 * 1024 * 1024
     """How many requests may wait for a decision, and how large they may be together. Others are denied at once."""
-    max_open: int = 10_000
-    max_open_bytes: int = 64 * 1024 * 1024
+    max_open: Count = 10_000
+    max_open_bytes: Bytes = 64 * 1024 * 1024
     """How many calls may be decided or watched and without a result, and how large their requests may be together. Of more,
     the oldest count as ended in a way that nobody knows."""
     require_control: bool = False
     """End a program that does not wait for decisions. Otherwise that is only reported."""
     abort_on: tuple[Action, ...] = ()
     """End a program that does one of these without waiting for a decision."""
-    expires_in_ms: float | None = None
+    expires_in_ms: Milliseconds | None = None
     """How long a program may make use of an allow. None: the program decides."""
 
 

@@ -16,6 +16,9 @@ MOST = 2**53 - 1
 """The largest whole number that every reader of JSON keeps exact."""
 
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=30 * 86_400)]
+Timeout = Annotated[float, msgspec.Meta(gt=0, le=30 * 86_400)]
+"""Of something that cannot be done in no time."""
+Milliseconds = Annotated[float, msgspec.Meta(ge=0, le=30 * 86_400_000)]
 Interval = Annotated[float, msgspec.Meta(ge=0.01, le=86_400)]
 """Between two of something that is done again and again."""
 Days = Annotated[float, msgspec.Meta(ge=0, le=36_500)]

@@ -19,7 +19,7 @@ from tests.tools.mcp.tool_calls import HeldCalls, RecordingCalls, spec, within
 
 from codesdk.contract.errors import CodeSDKError, InvalidRequest
 from codesdk.contract.ports import ToolInvocation, ToolRun
-from codesdk.contract.tools import SandboxSummary, Subjects
+from codesdk.contract.tools import SandboxSummary, Subjects, ToolSpec
 from codesdk.contract.workspace import Workspace
 from codesdk.processes import GUARD_NAME, own_guard
 from codesdk.testing.processes import command_line
@@ -27,6 +27,7 @@ from codesdk.tools import builtin_registry
 from codesdk.tools.mcp.host import McpHost, bearer
 from codesdk.tools.mcp_client.attached import AttachedTools
 from codesdk.tools.mcp_client.servers import HttpServer, McpServer, StdioServer, secrets_of
+from codesdk.tools.registry import ToolRegistry
 
 OUTSIDE = str(Path(__file__).with_name("outside.py"))
 PROGRAM = StdioServer(command=sys.executable, args=(OUTSIDE,))
@@ -337,6 +338,17 @@ async def test_a_server_that_cannot_be_reached_is_named_at_the_start_and_the_oth
     assert not children()
 
 
+async def test_whatever_goes_wrong_once_they_are_connected_ends_them_all():
+    class Broken(ToolRegistry):
+        def specs(self) -> list[ToolSpec]:
+            raise RuntimeError("no tools today")
+
+    tools = AttachedTools({"one": PROGRAM, "two": PROGRAM}, Broken())
+    with pytest.raises(RuntimeError, match="no tools today"):
+        await within(tools.start())
+    assert not children()
+
+
 async def test_closing_ends_the_programs():
     async with attached(one=PROGRAM, two=PROGRAM):
         assert len(children()) == 2
@@ -368,6 +380,8 @@ async def test_without_servers_it_is_the_tools_below_and_nothing_is_loaded():
         ("a", StdioServer(command="")),
         ("a", StdioServer(command="A=B")),
         ("a", StdioServer(command="x", timeout_s=0)),
+        ("a", StdioServer(command="x", timeout_s=1e308)),
+        ("a", HttpServer(url="http://host/", timeout_s=float("nan"))),
     ],
 )
 def test_a_server_that_cannot_work_is_refused_at_once(name: str, server: McpServer):

@@ -11,6 +11,7 @@ from typing import Any, Literal, cast
 
 import msgspec
 
+from codesdk.contract.bounds import Seconds
 from codesdk.contract.capabilities import McpTransport
 from codesdk.contract.entry import InstructionFiles, ProgramEntry
 from codesdk.contract.models import Wire
@@ -104,7 +105,7 @@ class AgentRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     outside if its connection breaks."""
     session_file: SessionFile | None = None
     exit: ExitRule = "eof"
-    exit_s: float = 2.0
+    exit_s: Seconds = 2.0
     images: bool = True
     reasoning: bool = True
     parallel: bool = True

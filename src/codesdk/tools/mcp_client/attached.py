@@ -54,26 +54,28 @@ class AttachedTools:
         self._connections = [
             found.Connection(name, server, self._collect) for name, server in self._servers.items()
         ]
-        # All at once: a program may take seconds to start.
-        opening = (each.open() for each in self._connections)
         try:
-            opened = await asyncio.gather(*opening, return_exceptions=True)
-        except asyncio.CancelledError:
+            await self._open()
+            self._collect()
+        except BaseException:
             await self.close()
             raise
+
+    async def close(self) -> None:
+        """Close every connection and end the programs behind them."""
+        await asyncio.gather(*(connection.close() for connection in self._connections))
+
+    async def _open(self) -> None:
+        # All at once: a program may take seconds to start.
+        opening = (each.open() for each in self._connections)
+        opened = await asyncio.gather(*opening, return_exceptions=True)
         problems = [
             f"The MCP server {name} cannot be used: {error}"
             for name, error in zip(self._servers, opened, strict=True)
             if isinstance(error, BaseException)
         ]
         if problems:
-            await self.close()
             raise CodeSDKError(" ".join(problems), code="TOOL_FAILED", retryable=True)
-        self._collect()
-
-    async def close(self) -> None:
-        """Close every connection and end the programs behind them."""
-        await asyncio.gather(*(connection.close() for connection in self._connections))
 
     def specs(self) -> Sequence[ToolSpec]:
         return [*self._base.specs(), *self._attached.specs()]

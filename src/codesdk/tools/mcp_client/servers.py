@@ -5,6 +5,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from codesdk.contract.bounds import Timeout, check_bounds
 from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.tools import ToolClass
 
@@ -20,7 +21,7 @@ class _Server(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     tool_class: ToolClass = "dangerous"
     tool_classes: dict[str, ToolClass] = {}
-    timeout_s: float = CALL_TIMEOUT_S
+    timeout_s: Timeout = CALL_TIMEOUT_S
 
     def __repr__(self) -> str:
         """Leave out addresses, headers and environments: they hold secrets."""
@@ -54,8 +55,10 @@ def check_servers(servers: Mapping[str, McpServer]) -> None:
     for name, server in servers.items():
         if not name or not name.isascii() or not name.replace("_", "").replace("-", "").isalnum():
             raise InvalidRequest(f"{name!r} is not a name for an MCP server: use letters, digits, - and _.")
-        if server.timeout_s <= 0:
-            raise InvalidRequest(f"The MCP server {name} needs a timeout_s above 0.")
+        try:
+            check_bounds(server)
+        except InvalidRequest as error:
+            raise InvalidRequest(f"The MCP server {name}: {error.message}") from None
         if isinstance(server, HttpServer) and not _is_address(server.url):
             raise InvalidRequest(f"The MCP server {name} needs a url with http:// or https:// and a host.")
         # It is started through `env`, which would take a command with = in it for a variable.
