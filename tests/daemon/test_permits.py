@@ -48,9 +48,15 @@ class House:
     def ask(self, running: Daemon, way: str, body: Any, who: str) -> tuple[int, str | None]:
         """Ask for a session in some way; return the status and the code of the problem."""
         path = "/v1/sessions" if way == "create" else f"/v1/sessions/{self.sessions[way.split(': ')[1]]}"
-        path += {"create": "", "fork": "/fork", "move": "/move", "start": "/tasks", "resume": "/resume"}[
-            way.partition(":")[0]
-        ]
+        ways = {
+            "create": "",
+            "fork": "/fork",
+            "move": "/move",
+            "start": "/tasks",
+            "resume": "/resume",
+            "undo": "/undo",
+        }
+        path += ways[way.partition(":")[0]]
         answer = running.http.post(path, json=body, headers=self.headers[who])
         return answer.status_code, answer.json().get("code")
 
@@ -77,6 +83,7 @@ REFUSED = {
     "start: of a workspace": {"message": "Go"},
     "resume: of a runtime": {},
     "resume: of a workspace": {},
+    "undo: of a workspace": {},
 }
 
 
@@ -154,6 +161,20 @@ def test_a_directory_that_becomes_a_link_does_not_lead_out_of_the_root(tmp_path:
         answer = running.http.post(f"/v1/sessions/{fork}/tasks", json={"message": "Go"})
         assert (answer.status_code, answer.json()["code"]) == (409, "CONFLICT")
     assert [path.read_text() for path in outside.iterdir()] == ["outside"]
+
+
+def test_an_undo_does_not_write_where_sessions_may_no_longer_work(tmp_path: Path):
+    with daemon(tmp_path / "data", "--policy", "edits") as running:
+        session = running.session(asks("made.txt"))
+        running.run(session)
+    (tmp_path / "inside").mkdir()
+    with daemon(tmp_path / "data", "--workspace-root", str(tmp_path / "inside")) as running:
+        answer = running.http.post(f"/v1/sessions/{session}/undo", json={})
+        assert (answer.status_code, answer.json()["code"]) == (403, "FORBIDDEN")
+    assert (tmp_path / "made.txt").read_text() == "x"
+    with daemon(tmp_path / "data") as running:
+        running.post(f"/v1/sessions/{session}/undo", {})
+    assert not (tmp_path / "made.txt").exists()
 
 
 def test_a_root_inside_another_stays_where_it_was_when_the_operator_named_it(tmp_path: Path):

@@ -359,6 +359,7 @@ class SessionActions:
 
     async def _undo(self, action: act.UndoChanges, caller: Caller, key: KeyRow | None) -> UndoReport:
         live = await self._acquire(action.session_id, caller)
+        self._permits.check_workspace(live.state.config.workspace)
         return await undo(live, caller.actor, action.tool_call_id, key)
 
     # --- jobs of extensions -----------------------------------------------------------------------------
