@@ -15,6 +15,7 @@ from codesdk.contract.messages import ToolResult
 from codesdk.contract.ports import ToolInvocation, ToolRun, ToolSink
 from codesdk.contract.records import ApprovalRow, StoredFrame
 from codesdk.contract.runtime import ToolAnnouncement, ToolReply
+from codesdk.contract.settings import Limits
 from codesdk.contract.tools import Question
 from codesdk.engine.calls import server_questions
 from codesdk.engine.calls.evaluation import NOBODY_ANSWERS
@@ -245,6 +246,40 @@ def test_what_a_runtime_asks_by_itself_is_recorded_and_answered_like_any_questio
         ended = r.one(session, ev.ToolCallCompleted)
         assert (ended.executed_by, ended.result_preview) == ("runtime", "SQLite")
         r.emit(done())
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        Question(text="x" * 8_001),
+        Question(text="Which?", options=["a"] * 65),
+        Question(text="Which?", asker="x" * 8_001),
+        Question(text=5),  # type: ignore[arg-type]
+        None,
+    ],
+)
+def test_what_a_runtime_cannot_ask_is_an_error_of_that_call_alone(question: Any):
+    with rig(runtime=asking_runtime()) as r:
+        session = opened(r)
+        reply = r.get(r.play.host.ask_user(native(), question))
+        assert reply.is_error
+        assert reply.result.startswith("Nobody was asked: it is ")
+        (notice,) = r.all(session, ev.RuntimeNotice)
+        assert "a question that cannot be asked" in notice.message
+        r.emit(done())
+        assert r.last(session).type == "task.completed"
+
+
+def test_a_runtime_that_asks_without_end_is_stopped():
+    with rig(runtime=asking_runtime(), limits=Limits(max_output_chars=10_000)) as r:
+        session = opened(r)
+        for number in range(100):
+            r.do(r.play.host.ask_user(native(number), Question(text="x" * 8_000)))
+        r.settle()
+        r.emit(done())
+        r.pass_time(1_000)
+        assert "limits.max_output_chars" in r.one(session, ev.TaskFailed).error.message
+        assert len(r.all(session, ev.ApprovalRequested)) < 20
 
 
 def test_what_a_runtime_asked_outlives_a_crash_too_and_withdrawing_it_closes_it():

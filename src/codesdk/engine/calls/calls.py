@@ -37,7 +37,7 @@ from codesdk.engine.calls.inputs import (
 )
 from codesdk.engine.calls.matching import Matching
 from codesdk.engine.calls.mcp_calls import ENDING, Request, Requests
-from codesdk.engine.calls.questions import answered, asking
+from codesdk.engine.calls.questions import answered, asking, problem_of
 from codesdk.engine.calls.recording import request_of
 from codesdk.engine.calls.reported import UNCONFINED, drop, note_repeat, record_end
 from codesdk.engine.calls.wire_calls import record_denied
@@ -159,6 +159,11 @@ class Calls:
         """Ask what a tool of the runtime's own asks. Return the answer, or as an error why there is none."""
         arrival = None if self._closed else await self._take(item, "native")
         if arrival is None or self._closed or item.runtime_tool_call_id is None:
+            return ENDING
+        if (problem := problem_of(question)) is not None:
+            await self._intake.malformed(f"a question that cannot be asked: {problem}.", item)
+            return ToolReply(result=f"Nobody was asked: {problem}.", is_error=True)
+        if not self._intake.admit(sum(map(len, (question.text, *question.options)))):
             return ENDING
         call = await self._open(arrival)
         call.prepared = asking(question, UNCONFINED)

@@ -12,6 +12,8 @@ from codesdk.contract.tools import Question, SandboxSummary
 from codesdk.engine.calls.ledger import NATIVE
 from codesdk.engine.sessions.scope import SessionScope
 
+MAX_TEXT_CHARS = 8_000
+MAX_OPTIONS = 64
 _YES_NO = {"true": "true", "yes": "true", "y": "true", "false": "false", "no": "false", "n": "false"}
 
 
@@ -33,6 +35,20 @@ def answered(prepared: PreparedCall | None, answer: str | None) -> PreparedCall 
         return ToolRun(result=answer)
 
     return msgspec.structs.replace(prepared, run=run)
+
+
+def problem_of(question: Question) -> str | None:
+    """Return why nobody can be asked this, or None. An adapter may hand over anything."""
+    try:
+        asked = msgspec.convert(mend(msgspec.to_builtins(question)), Question)
+    except (TypeError, ValueError, RecursionError):
+        return "it is no question"
+    words = [asked.text, asked.asker or "", *asked.options]
+    return (
+        "it is too long to be shown"
+        if max(map(len, words)) > MAX_TEXT_CHARS or len(asked.options) > MAX_OPTIONS
+        else None
+    )
 
 
 def clean_question(scope: SessionScope, question: Question) -> Question:

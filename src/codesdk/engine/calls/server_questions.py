@@ -6,14 +6,12 @@ Such a question ends with its call, so it is not carried over a crash: whoever a
 from codesdk.contract.errors import CodeSDKError
 from codesdk.contract.tools import Question
 from codesdk.engine.calls.approvals import Approvals
-from codesdk.engine.calls.questions import clean_question
+from codesdk.engine.calls.questions import clean_question, problem_of
 from codesdk.engine.sessions.scope import SessionScope
 from codesdk.engine.tasks import lifecycle
 
 MAX_QUESTIONS = 16
 """How many questions one call may ask. A server can send them without an end, and each waits for a person."""
-MAX_TEXT_CHARS = 8_000
-MAX_OPTIONS = 64
 _OVER = "The call that asked has ended."
 
 
@@ -53,10 +51,7 @@ class ServerQuestions:
             return "nobody can be asked in a non-interactive session"
         if self._left <= 0:
             return f"one call may ask {MAX_QUESTIONS} questions"
-        sizes = [len(question.text), *map(len, question.options)]
-        if max(sizes) > MAX_TEXT_CHARS or len(question.options) > MAX_OPTIONS:
-            return "it is too long to be shown"
-        return None
+        return problem_of(question)
 
     def _note(self, question: Question, problem: str) -> None:
         """Record that a question was declined, once for all that are too many."""
