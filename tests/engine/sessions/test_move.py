@@ -1,10 +1,11 @@
 """A session that goes on with another runtime: from the transcript, and back."""
 
+import asyncio
 from typing import Literal
 
 import pytest
 
-from codesdk import Busy, InvalidRequest, SessionSettings
+from codesdk import Busy, Conflict, InvalidRequest, SessionSettings
 from codesdk.contract.codec import decode
 from codesdk.contract.messages import text_of
 from codesdk.contract.options import RuntimeOptions
@@ -53,6 +54,65 @@ async def test_a_session_at_work_is_not_moved_and_nowhere_is_no_place_to_go():
         await one.started()
         with pytest.raises(Busy):
             await session.move("two")
+
+
+class _Slow(FakeRuntime):
+    """A runtime that takes its time to let go of a session."""
+
+    def __init__(self) -> None:
+        super().__init__([done()], name="one")
+        self.closing, self.may_close = asyncio.Event(), asyncio.Event()
+
+    async def close_session(self, session_id: str) -> None:
+        self.closing.set()
+        await self.may_close.wait()
+        await super().close_session(session_id)
+
+
+@pytest.mark.parametrize("other", ["two", "three"])
+@pytest.mark.parametrize("meanwhile", ["nothing", "a task"])
+async def test_of_two_moves_at_once_one_wins_and_the_other_is_refused(meanwhile: str, other: str):
+    one, two, three = _Slow(), FakeRuntime([done()], name="two"), FakeRuntime([done()], name="three")
+    async with memory_sdk(runtimes=[one, two, three]) as sdk:
+        session = await sdk.create_session(runtime="one")
+        await (await session.start("First")).result()
+        moving = asyncio.create_task(session.move("two"))
+        await one.closing.wait()
+        started = None
+        if meanwhile == "a task":
+            started = asyncio.create_task(session.start("Second"))
+        with pytest.raises(Busy, match="is being moved") as refused:
+            await session.move(other)
+        assert refused.value.code == "SESSION_BUSY"
+        one.may_close.set()
+        await moving
+        if started is not None:
+            await (await started).result()
+        assert [len(runtime.tasks) for runtime in (one, two, three)] == [1, int(started is not None), 0]
+        assert (await session.info()).runtime == "two"
+        events = [decode(frame.data) async for frame in sdk.archive.frames(session.id)]
+        assert [e.payload.runtime for e in events if e.type == "session.resumed"] == ["two"]
+        log, blobs = sdk.archive.log, sdk.archive.blobs
+        assert await verify_session(log, blobs, session.id) == []
+        assert (await replay_session(log, blobs, session.id))[1] == []
+
+
+async def test_a_session_that_is_closed_while_it_is_moved_stays_where_it_was():
+    one = _Slow()
+    async with memory_sdk(runtimes=[one, FakeRuntime(name="two")]) as sdk:
+        session = await sdk.create_session(runtime="one")
+        await (await session.start("First")).result()
+        moving = asyncio.create_task(session.move("two"))
+        await one.closing.wait()
+        closing = asyncio.create_task(session.close())
+        await anext(e async for e in session.events() if e.type == "session.closed")
+        one.may_close.set()
+        with pytest.raises(Conflict, match="is closed"):
+            await moving
+        await closing
+        assert (await session.info()).runtime == "one"
+        log, blobs = sdk.archive.log, sdk.archive.blobs
+        assert await verify_session(log, blobs, session.id) == []
 
 
 class _Two(RuntimeOptions, frozen=True, kw_only=True):

@@ -50,7 +50,7 @@ async def undo(
     _require_idle(session)
     session.scope.hold_workspace()
     # Checked again inside: a task may have started while this waited for the files. From then on none begins.
-    async with session.queue.writes, session.queue.undoing:
+    async with session.queue.writes, session.queue.changing:
         _require_idle(session)
         return await _Undoing(session, by, key).run(tool_call_id)
 

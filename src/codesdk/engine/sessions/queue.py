@@ -38,8 +38,9 @@ class TaskQueue:
     def __init__(self, scope: SessionScope, resources: Resources, slots: "Slots") -> None:
         self.run: TaskRun | None = None
         self.writes = asyncio.Lock()
-        self.undoing = asyncio.Lock()
-        """Held while an undo restores files. No task begins meanwhile: what the undo records belongs to none."""
+        self.changing = asyncio.Lock()
+        """Held while an undo restores files or a move ends the runtime. No task begins meanwhile: what either records
+        belongs to none."""
         self.winding_down = False
         scope.halt = self.give_up
         self._scope = scope
@@ -74,10 +75,10 @@ class TaskQueue:
         else:
             raise Busy(NO_SLOT)
 
-    async def undone(self) -> None:
-        """Wait while an undo restores files. Begin the task without another await, so that no new one comes first."""
-        if self.undoing.locked():
-            async with self.undoing:
+    async def changed(self) -> None:
+        """Wait while an undo or a move is under way. Begin the task without another await, so that no new one comes first."""
+        if self.changing.locked():
+            async with self.changing:
                 pass
 
     def take_slot(self) -> None:
@@ -191,7 +192,7 @@ class TaskQueue:
         reason = TOO_LARGE if state.context.too_large else OVER_BUDGET
         with contextlib.suppress(InvalidRequest):  # nothing is left to sum up
             planned = await plan(scope, lifecycle.ENGINE, reason)
-            free = not (state.task or state.closed or self.winding_down or self.undoing.locked())
+            free = not (state.task or state.closed or self.winding_down or self.changing.locked())
             if (
                 planned.first > state.context.compacted.first
                 and free

@@ -72,12 +72,13 @@ class LiveSession:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing runs, is queued, waits to be committed or is being ended."""
+        """Whether nothing runs, is queued, waits to be committed, is being ended or changed."""
         return (
             not self.queue.busy
             and not self.recorder.backlog
             and not self.state.queue
             and not self.queue.idling.ending
+            and not self.queue.changing.locked()
         )
 
     async def start(
@@ -93,7 +94,7 @@ class LiveSession:
         if output_schema is not None:  # first of all: a refused one must leave nothing behind
             output_schema = take_schema(self.scope, output_schema, self.resources.capabilities())
         messages = await take_messages(self.scope, messages, self.resources.capabilities)
-        await self.queue.undone()
+        await self.queue.changed()
         # Checked after these awaits: the session may have been closed or become busy meanwhile.
         self._require_open()
         self.resources.require_attached()
@@ -271,7 +272,7 @@ class LiveSession:
     ) -> TaskRow:
         """Continue after an interruption: run the calls approved meanwhile, then the runtime."""
         messages = await take_messages(self.scope, messages, self.resources.capabilities) if messages else []
-        await self.queue.undone()
+        await self.queue.changed()
         self._require_open()
         self.resources.require_attached()
         state = self.state
@@ -313,6 +314,17 @@ class LiveSession:
         key: KeyRow | None = None,
     ) -> SessionRow:
         """Use another runtime from the next task on. It gets the transcript; the log says what is lost."""
+        if self.queue.changing.locked():
+            raise Busy(
+                f"Session {self.session_id} is being moved, or its files are being restored. Try again when that is done.",
+                code="SESSION_BUSY",
+            )
+        async with self.queue.changing:
+            await self._move(runtime, model, runtime_config)
+        return await self._commit(session_row(self.state), key)
+
+    async def _move(self, runtime: str, model: str | None, runtime_config: dict[str, Any] | None) -> None:
+        """Change the runtime. The caller holds `changing`: to release the old one takes time, in which no task may begin."""
         self._require_open()
         state = self.state
         # Queued tasks were accepted for the runtime that the session has.
@@ -327,6 +339,7 @@ class LiveSession:
         config = self.scope.settings.runtime_config
         left = _options_for(found, self.scope, runtime_config)
         await self.resources.release_runtime()
+        self._require_open()  # it may have been closed meanwhile
         journal, transport = self.recorder.journal, tool_transport(found, left)
         lost = ["reasoning", f"what {before} kept of the conversation on its own"]
         lost += [f"the option {name}" for name in config if name not in left]
@@ -337,7 +350,6 @@ class LiveSession:
         if model is not None:
             journal.identify(model, None)
         self.resources.use(found)
-        return await self._commit(session_row(self.state), key)
 
     async def change_settings(
         self, change: SettingsChange, by: Actor, key: KeyRow | None = None
@@ -359,7 +371,7 @@ class LiveSession:
         """Give the runtime less of the conversation from the next task on, at once or when a summary is written."""
         self._require_open()
         planned = await plan(self.scope, by, ASKED, keep_tokens)
-        await self.queue.undone()
+        await self.queue.changed()
         check(self.scope, planned)
         self._require_open()
         # Queued tasks were accepted for the conversation as it is.
