@@ -27,6 +27,26 @@ CLIENTS: dict[Wire, str] = {
 }
 
 
+FILE = {"type": "file", "file_id": "file_of_somebody"}
+URI = {
+    "mimeType": "image/png",
+    "fileUri": "https://generativelanguage.googleapis.com/v1beta/files/of-somebody",
+}
+ARGUMENTS = '{"file_id": "a"}'
+DATA = "data:image/png;base64,eA=="
+INLINE = {"type": "base64", "media_type": "image/png", "data": "eA=="}
+
+
+def said(*content: Any) -> list[Any]:
+    """Return the messages of a request in which a user says this."""
+    return [{"role": "user", "content": content}]
+
+
+def result(content: Any) -> Any:
+    """Return the result of a tool, as Anthropic has it."""
+    return {"type": "tool_result", "tool_use_id": "t", "content": content}
+
+
 async def refused(method: str, target: str, wire: Wire, body: bytes = b"{}") -> bytes:
     """Send a request that must not pass. Return the message of the refusal."""
     async with peer(say(b"{}")) as provider, Gateway() as gateway:
@@ -180,6 +200,32 @@ async def test_a_response_in_the_background_is_refused_because_nobody_would_see_
         ("responses", "prompt", {"id": "pmpt_with_tools"}),
         ("gemini", "cachedContent", "cachedContents/of-somebody"),
         ("gemini", "cached_content", "cachedContents/of-somebody"),
+        ("responses", "input", said({"type": "input_file", "file_id": "file_of_somebody"})),
+        ("responses", "input", said({"type": "input_image", "file_id": "file_of_somebody"})),
+        ("responses", "input", [{"type": "item_reference", "id": "msg_of_somebody"}]),
+        ("responses", "input", [{"id": "msg_of_somebody"}]),
+        ("responses", "input", [{"type": "function_call_output", "call_id": "c", "output": [FILE]}]),
+        ("responses", "input", [{"type": "computer_call_output", "call_id": "c", "output": FILE}]),
+        ("anthropic", "messages", said({"type": "document", "source": FILE})),
+        ("anthropic", "messages", said({"type": "image", "source": FILE})),
+        ("anthropic", "messages", said({"type": "container_upload", "file_id": "file_of_somebody"})),
+        ("anthropic", "messages", said(result([{"type": "image", "source": FILE}]))),
+        (
+            "anthropic",
+            "messages",
+            said({"type": "document", "source": {"type": "content", "content": [FILE]}}),
+        ),
+        ("anthropic", "container", "container_of_somebody"),
+        ("chat", "messages", said({"type": "file", "file": {"file_id": "file_of_somebody"}})),
+        ("chat", "messages", [{"role": "assistant", "audio": {"id": "audio_of_somebody"}}]),
+        ("gemini", "contents", [{"parts": [{"fileData": URI}]}]),
+        ("gemini", "contents", [{"parts": [{"fileData": None, "text": "Hi", "file_data": URI}]}]),
+        (
+            "gemini",
+            "contents",
+            [{"parts": [{"functionResponse": {"name": "f", "parts": [{"fileData": URI}]}}]}],
+        ),
+        ("gemini", "systemInstruction", {"parts": [{"file_data": {"file_uri": "files/of-somebody"}}]}),
     ],
 )
 async def test_what_is_stored_at_the_provider_under_the_key_is_nobodys_to_use(
@@ -192,6 +238,33 @@ async def test_what_is_stored_at_the_provider_under_the_key_is_nobodys_to_use(
     assert provider.asked == []
     assert answer.status_code == 400
     assert "nothing stored at the provider" in error_text(wire, answer.content)
+
+
+@pytest.mark.parametrize(
+    ("wire", "field", "value"),
+    [
+        ("responses", "input", said({"type": "input_file", "filename": "a.pdf", "file_data": DATA})),
+        ("responses", "input", said({"type": "input_image", "image_url": DATA, "file_id": None})),
+        (
+            "responses",
+            "input",
+            [{"type": "function_call", "call_id": "c", "name": "f", "arguments": ARGUMENTS}],
+        ),
+        ("anthropic", "messages", said({"type": "image", "source": INLINE})),
+        ("anthropic", "messages", said(result([{"type": "image", "source": INLINE}]))),
+        ("anthropic", "messages", said({"type": "tool_use", "id": "t", "name": "f", "input": FILE})),
+        ("chat", "messages", said({"type": "file", "file": {"filename": "a.pdf", "file_data": DATA}})),
+        ("chat", "messages", said({"type": "image_url", "image_url": {"url": DATA}})),
+        ("gemini", "contents", [{"parts": [{"functionCall": {"name": "f", "args": {"fileData": URI}}}]}]),
+        ("gemini", "contents", [{"parts": [{"inlineData": {"mimeType": "image/png", "data": "eA=="}}]}]),
+    ],
+)
+async def test_what_a_request_brings_itself_passes(wire: Wire, field: str, value: Any) -> None:
+    async with peer(say(b"{}")) as provider, Gateway() as gateway:
+        upstream = provider.upstream(KEY)
+        answer = await post(gateway.admit(upstream), wire, **{field: value})
+        await upstream.close()
+    assert (answer.status_code, len(provider.asked)) == (200, 1)
 
 
 # --- query and headers --------------------------------------------------------------------------------------

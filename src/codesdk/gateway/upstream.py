@@ -19,7 +19,8 @@ from codesdk.contract.models import Payer
 from codesdk.gateway.outbound import brings_login, outbound_headers, outbound_query
 from codesdk.gateway.providers import KEY_NAMES, Accounts, Provider, lacks_key
 from codesdk.gateway.reply import RawRequest, Reply, Reset, refuse
-from codesdk.gateway.wires.exchange import Ask, Codec, Fault, Wire
+from codesdk.gateway.wires.exchange import Ask, AskOther, Codec, Fault, Wire
+from codesdk.gateway.wires.fields import stored_at
 from codesdk.redaction import MARKER, Redactor
 
 CONNECT_TIMEOUT_S = 15.0
@@ -44,6 +45,7 @@ _HOP_BY_HOP = frozenset(
         "upgrade",
     }
 )
+_REFERENCE = [AskOther("item_reference")]
 OPERATOR = Payer(principal="local", operator=True)
 FindProvider = Callable[[Wire], Provider]
 """Returns where requests of a format go, with the key that pays for them."""
@@ -92,6 +94,10 @@ class Upstream:
 
     async def answer(self, codec: Codec, ask: Ask, request: RawRequest) -> Reply:
         """Forward a model request and return its answer, unchanged except for the login."""
+        # Only here: what refers to a call that we denied has become that call by now.
+        place = next((told.place for told in ask.messages if told.blocks == _REFERENCE), None)
+        if place is not None:
+            return refuse(codec, Fault(status=400, kind="invalid", message=stored_at(place)))
         return await self._forward(codec, request)
 
     async def list_models(self, codec: Codec, request: RawRequest) -> Reply:

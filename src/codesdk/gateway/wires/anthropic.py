@@ -21,7 +21,16 @@ from codesdk.gateway.wires.exchange import (
     FaultKind,
     Route,
 )
-from codesdk.gateway.wires.fields import items, list_at, mapping, object_at, string, string_at
+from codesdk.gateway.wires.fields import (
+    items,
+    list_at,
+    mapping,
+    object_at,
+    refuse_files,
+    refuse_stored,
+    string,
+    string_at,
+)
 from codesdk.gateway.wires.sse import frame
 
 CONTEXT_LIMIT = 200_000
@@ -54,6 +63,7 @@ def _route(method: str, path: str, query: str) -> Route | None:
 def _parse(route: Route, body: dict[str, Any]) -> Ask:
     """Parse a request of either path. Raise `ValueError`, naming the field, if it is not valid."""
     model = string_at(body.get("model"), "model")
+    refuse_stored(body.get("container"), "container")
     if route.kind == "generate":
         _check_max_tokens(body.get("max_tokens"))
     return Ask(
@@ -126,14 +136,17 @@ def _block(block: dict[str, Any], place: str) -> AskBlock:
         return AskCall(string_at(block.get("id"), f"{place}.id"), name, block.get("input"))
     if kind == "tool_result":
         call_id = string_at(block.get("tool_use_id"), f"{place}.tool_use_id")
-        return AskResult(call_id, _result_text(block.get("content")), block.get("is_error") is True)
+        text = _result_text(block.get("content"), f"{place}.content")
+        return AskResult(call_id, text, block.get("is_error") is True)
+    refuse_files(block, place)
     return AskOther(kind)
 
 
-def _result_text(content: object) -> str:
+def _result_text(content: object, place: str) -> str:
     """Return the texts of a tool result, without its images and references."""
     if isinstance(content, str):
         return content
+    refuse_files(content, place)
     blocks = (mapping(block) for block in items(content))
     return "\n".join(string(block.get("text")) for block in blocks if block.get("type") == "text")
 

@@ -21,7 +21,16 @@ from codesdk.gateway.wires.exchange import (
     Fault,
     Route,
 )
-from codesdk.gateway.wires.fields import input_of, items, list_at, mapping, string, string_at
+from codesdk.gateway.wires.fields import (
+    input_of,
+    items,
+    list_at,
+    mapping,
+    refuse_files,
+    refuse_stored,
+    string,
+    string_at,
+)
 from codesdk.gateway.wires.openai_terms import is_streamed, write_error
 from codesdk.gateway.wires.sse import frame
 
@@ -88,12 +97,14 @@ def _part(part: dict[str, Any], where: str) -> AskBlock:
     kind = string_at(part.get("type"), f"{where}.type")
     if kind in ("text", "refusal"):
         return AskText(string(part.get(kind)))
+    refuse_files(part, where)
     return AskOther(kind)
 
 
 def _assistant(message: dict[str, Any], where: str) -> list[AskBlock]:
     """Return what the model said before: reasoning, text and calls, each of which may be absent."""
     blocks: list[AskBlock] = []
+    refuse_stored(mapping(message.get("audio")).get("id"), f"{where}.audio.id")
     if any(message.get(key) for key in _REASONING_KEYS):  # compatible servers differ in its name
         blocks.append(AskOther("reasoning"))
     if message.get("content"):

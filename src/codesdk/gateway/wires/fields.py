@@ -12,6 +12,7 @@ from codesdk.contract.models import MAX_TOKENS
 
 _MOST_PIECES = 8
 _LEAST_PIECE = 16
+_FILES = ("file_id", "fileUri", "file_uri")
 
 
 def decode_json(data: bytes) -> Any:
@@ -74,14 +75,31 @@ def string_at(value: object, place: str) -> str:
 
 
 def refuse_stored(value: object, place: str) -> None:
-    """Raise `ValueError` for a reference to a conversation, a prompt or a cache that the provider keeps.
+    """Raise `ValueError` for a reference to a conversation, a prompt, a file or a cache that the provider keeps.
 
     It may be another user's of the same key, bring tools of its own, and would not be in the log.
     """
     if value is not None:
-        raise ValueError(
-            f"{place}: this gateway passes on what a request says, nothing stored at the provider"
-        )
+        raise ValueError(stored_at(place))
+
+
+def stored_at(place: str) -> str:
+    """Return why a request is refused that refers to something that the provider keeps."""
+    return f"{place}: this gateway passes on what a request says, nothing stored at the provider"
+
+
+def refuse_files(part: object, place: str) -> None:
+    """Raise `ValueError` if a part of a message refers to a file that the provider keeps, however deep in it."""
+    waiting = [part]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            fields = cast("dict[str, Any]", value)
+            for name in _FILES:
+                refuse_stored(fields.get(name), f"{place}.{name}")
+            waiting += fields.values()
+        elif isinstance(value, list):
+            waiting += cast("list[Any]", value)
 
 
 def arguments_of(value: Any) -> str:

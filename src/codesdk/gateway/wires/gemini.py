@@ -23,7 +23,15 @@ from codesdk.gateway.wires.exchange import (
     FaultKind,
     Route,
 )
-from codesdk.gateway.wires.fields import list_at, mapping, object_at, refuse_stored, string, string_at
+from codesdk.gateway.wires.fields import (
+    list_at,
+    mapping,
+    object_at,
+    refuse_files,
+    refuse_stored,
+    string,
+    string_at,
+)
 from codesdk.gateway.wires.gemini_answer import GeminiDecoder, GeminiEncoder, encode_answer
 
 CONTEXT_LIMIT = 1_048_576
@@ -52,6 +60,8 @@ _ROLES: dict[str, Literal["user", "assistant", "tool", "system"]] = {
     "system": "system",
 }
 _WORDS = re.compile(r"(?<=[a-z])[A-Z]")
+_FILES = ("fileData", "file_data")
+_RESPONSES = ("functionResponse", "function_response")
 _NOT_CONTENT = {"thought", "thoughtSignature", "thought_signature", "partMetadata", "part_metadata"}
 
 
@@ -134,6 +144,7 @@ def _parts(content: dict[str, Any], place: str) -> list[AskBlock]:
 
 
 def _part(part: dict[str, Any], place: str) -> AskBlock:
+    _refuse_files(part, place)
     if (call := _field(part, "functionCall")) is not None:
         call = object_at(call, f"{place}.functionCall")
         name = string_at(call.get("name"), f"{place}.functionCall.name")
@@ -147,6 +158,16 @@ def _part(part: dict[str, Any], place: str) -> AskBlock:
     if not isinstance(text, str):
         raise ValueError(f"{place}.text: should be a string")
     return AskOther("thought") if part.get("thought") is True else AskText(text)
+
+
+def _refuse_files(part: dict[str, Any], place: str) -> None:
+    """Raise `ValueError` for a file that is stored at Google. Both spellings are looked at, since both may be there."""
+    for name in _FILES:
+        if name in part:
+            refuse_files(part[name], f"{place}.{name}")
+    for name in _RESPONSES:
+        if name in part:
+            refuse_files(mapping(part[name]).get("parts"), f"{place}.{name}.parts")
 
 
 def _result(result: dict[str, Any], place: str) -> AskResult:

@@ -25,6 +25,7 @@ from codesdk.gateway.wires.fields import (
     list_at,
     mapping,
     object_at,
+    refuse_files,
     refuse_stored,
     string,
     string_at,
@@ -124,6 +125,7 @@ def _item(fields: dict[str, Any], number: int) -> AskMessage:
         return AskMessage("assistant", [_call(kind, fields, where)], place)
     if kind in _RESULTS:
         return AskMessage("tool", [_result(fields, where)], place)
+    refuse_files(fields, where)
     return AskMessage(_ROLES.get(string(fields.get("role")), "assistant"), [AskOther(kind)], place)
 
 
@@ -139,6 +141,7 @@ def _part(part: dict[str, Any], where: str) -> AskBlock:
         return AskText(string(part.get("text")))
     if kind == "refusal":
         return AskText(string(part.get("refusal")))
+    refuse_files(part, where)
     return AskOther(kind)
 
 
@@ -152,7 +155,9 @@ def _call(kind: str, fields: dict[str, Any], where: str) -> AskCall:
 
 def _result(fields: dict[str, Any], where: str) -> AskResult:
     return AskResult(
-        _call_id(fields, where), _result_text(fields.get("output")), fields.get("status") == "failed"
+        _call_id(fields, where),
+        _result_text(fields.get("output"), f"{where}.output"),
+        fields.get("status") == "failed",
     )
 
 
@@ -160,9 +165,10 @@ def _call_id(fields: dict[str, Any], where: str) -> str:
     return string_at(fields.get("call_id") or fields.get("id"), f"{where}.call_id")
 
 
-def _result_text(output: object) -> str:
+def _result_text(output: object, where: str) -> str:
     """Return the text of a result: a string, or its parts joined; a shell's parts are its two streams."""
     if isinstance(output, list):
+        refuse_files(cast("object", output), where)
         parts = [mapping(part) for part in items(cast("object", output))]
         return "".join(string(part.get(key)) for part in parts for key in ("text", "stdout", "stderr"))
     return string(output)
