@@ -25,6 +25,11 @@ def frame(**fields: Any) -> Any:
         (b"{", -32700, None),
         (b"\xff\xfe", -32700, None),
         (b"[" * 5000, -32700, None),
+        (
+            b'{"jsonrpc": "2.0", "id": 1, "method": "_x", "params": [' + b"[]," * 600_000 + b"[]]}",
+            -32600,
+            None,
+        ),
         (b"7", -32600, None),
         (b"null", -32600, None),
         ([frame(id=1, method="initialize")], -32600, None),

@@ -63,6 +63,13 @@ def test_a_body_that_is_no_such_request_is_refused(running: Daemon, operation: O
     }
 
 
+def test_a_body_of_too_many_values_is_refused_before_it_is_decoded(running: Daemon):
+    body = b'{"settings": {"runtime_config": {"x": [' + b"[]," * 600_000 + b"[]]}}}"
+    answer = running.http.post("/v1/sessions", content=body, headers={"content-type": "application/json"})
+    assert problem(answer) == (400, "INVALID_REQUEST")
+    assert "1,000,000 values" in answer.text
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [

@@ -216,6 +216,20 @@ async def test_a_body_without_a_length_is_refused_as_soon_as_it_is_too_large():
     )
 
 
+@pytest.mark.parametrize("wire", WIRES)
+async def test_a_body_of_too_many_values_is_refused_before_it_is_decoded(wire: Wire):
+    body = b'{"messages": [' + b"[]," * 600_000 + b"[]]}"
+    async with peer(say(b"{}")) as provider, Gateway() as gateway, httpx2.AsyncClient() as client:
+        upstream = provider.upstream()
+        answer = await client.post(gateway.admit(upstream) + PATHS[wire], content=body)
+        await upstream.close()
+    assert (answer.status_code, provider.asked) == (413, [])
+    assert (
+        error_text(wire, answer.content)
+        == "The request is too large; at most 1,000,000 JSON values are accepted."
+    )
+
+
 async def test_a_body_that_fails_in_mid_stream_is_a_reset_and_is_logged_without_its_message(
     caplog: pytest.LogCaptureFixture,
 ):

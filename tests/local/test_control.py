@@ -243,6 +243,7 @@ async def test_garbage_is_answered_and_others_are_still_heard(tmp_path: Path):
             b'{"type": "explode"}\n',
         ]
         garbage += [b"[" * 100_000 + b"\n", b'{"type":"follow","session_id":' + b"9" * 5_000 + b"}\n"]
+        garbage += [b"[" + b"[]," * 600_000 + b"[]]\n"]
         errors = [await raw(tmp_path / "data", line) for line in garbage]
         assert [error["error"]["code"] for error in errors] == ["INVALID_REQUEST"] * len(garbage)
         await send(tmp_path / "data", StopTask(session_id=session.id))

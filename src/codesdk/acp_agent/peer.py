@@ -17,6 +17,7 @@ from pydantic import BaseModel, ValidationError
 from codesdk.acp_agent.channel import Channel, TooLong
 from codesdk.acp_agent.errors import error_of
 from codesdk.contract.errors import CodeSDKError
+from codesdk.contract.json_values import has_too_many_values
 
 _log = logging.getLogger(__name__)
 
@@ -109,6 +110,9 @@ class Peer:
         await self._send({"jsonrpc": "2.0", "method": method, "params": _plain(params)})
 
     async def _take(self, data: bytes) -> None:
+        if has_too_many_values(data):
+            await self._refuse(None, RequestError(-32600, "The message holds too many values."))
+            return
         try:
             message: Any = msgspec.json.decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

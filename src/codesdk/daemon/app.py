@@ -19,6 +19,7 @@ import msgspec
 from codesdk.contract.actions import Action, Caller, TokenScope
 from codesdk.contract.errors import Busy, CodeSDKError, Forbidden, InvalidRequest
 from codesdk.contract.ids import is_id
+from codesdk.contract.json_values import MOST_VALUES, has_too_many_values
 from codesdk.contract.sender import is_client_id, is_request_id, traceparent_of
 from codesdk.contract.validation import check_key, explain
 from codesdk.daemon.auth import Admitted, Guard, admit
@@ -280,6 +281,8 @@ class App:
             data = b"{}"  # no body at all is fine where every field has a default
         elif headers.get(b"content-type", b"").partition(b";")[0].strip().lower() != b"application/json":
             raise wrong_type("application/json")
+        if has_too_many_values(data):
+            raise InvalidRequest(f"A request body may hold {MOST_VALUES:,} values.")
         try:
             return msgspec.json.decode(data, type=operation.body)
         except msgspec.ValidationError as error:

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import msgspec
 
 from codesdk.contract.errors import InvalidRequest
+from codesdk.contract.json_values import MOST_VALUES, has_too_many_values
 from codesdk.gateway.outbound import plain_query
 from codesdk.gateway.reply import RawRequest, Reply, Reset, close_body, refuse
 from codesdk.gateway.wires.exchange import Ask, Codec, Fault
@@ -109,7 +110,11 @@ class Gateway:
         except Gone:
             return
         if body is None:
-            await _send_reply(refuse(guess_codec(rest), _too_large(self._max_body_bytes)), send)
+            limit = f"{self._max_body_bytes:,} bytes"
+            await _send_reply(refuse(guess_codec(rest), _too_large(limit)), send)
+        elif has_too_many_values(body):
+            limit = f"{MOST_VALUES:,} JSON values"
+            await _send_reply(refuse(guess_codec(rest), _too_large(limit)), send)
         else:
             await _while_wanted(_serve(*session, _raw(scope, rest, body), send), receive)
 
@@ -241,8 +246,8 @@ def _unknown_token(path: str) -> Reply:
     return refuse(guess_codec(path), Fault(status=401, kind="authentication", message=message))
 
 
-def _too_large(limit: int) -> Fault:
-    message = f"The request is too large; at most {limit:,} bytes are accepted."
+def _too_large(limit: str) -> Fault:
+    message = f"The request is too large; at most {limit} are accepted."
     return Fault(status=413, kind="too_large", message=message)
 
 

@@ -16,6 +16,7 @@ import msgspec
 
 from codesdk.contract.actions import LOCAL, AnyAction, Caller
 from codesdk.contract.errors import Busy, CodeSDKError, ErrorInfo, InvalidRequest, StorageFailure
+from codesdk.contract.json_values import MOST_VALUES, has_too_many_values
 from codesdk.contract.process import ProcessFacts
 from codesdk.contract.validation import explain
 from codesdk.local.directory import SOCKET, bind_socket
@@ -203,6 +204,8 @@ def _too_slow() -> CodeSDKError:
 def _decoded(line: bytes) -> Request:
     if not line.endswith(b"\n"):
         raise InvalidRequest(f"A request is one line of at most {MAX_LINE_BYTES:,} bytes.")
+    if has_too_many_values(line):
+        raise InvalidRequest(f"A request may hold {MOST_VALUES:,} values.")
     try:
         return msgspec.json.decode(line, type=Request)
     except msgspec.ValidationError as error:

@@ -117,6 +117,13 @@ def test_an_event_that_is_too_large_is_left_out(wire: Wire, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("wire", WIRES)
+def test_an_event_of_too_many_values_is_left_out(wire: Wire):
+    crowded = b'data: {"type": "new", "x": [' + b"[]," * 600_000 + b"[]]}\n\n"
+    plain = streamed(wire, finish([TextChunk("a")]))
+    assert rewritten(wire, crowded + plain) == plain
+
+
+@pytest.mark.parametrize("wire", WIRES)
 def test_comments_unknown_events_and_garbage_pass_as_they_came(wire: Wire):
     odd = b': ping\n\nevent: new\ndata: {"type": "response.of_tomorrow", "x": 1}\n\nid: 3\nretry: 5\n\n'
     odd += b"data: {not json\n\n" + codec_for(wire).broken_frame + b"\n\n"

@@ -245,6 +245,13 @@ async def test_a_line_of_100_megabytes_ends_the_task():
     assert (error.code, "sent a line of 104,857,600 bytes" in error.message) == ("RUNTIME_PROTOCOL", True)
 
 
+async def test_a_line_of_too_many_values_ends_the_task():
+    steps = [{"raw": "["}, {"raw": "[]," * 10_000, "times": 60}, {"raw": "[]]\n"}]
+    error = await ended({"start_task": [STARTED, *steps]})
+    assert error.code == "RUNTIME_PROTOCOL"
+    assert "sent a line of 1,800,004 bytes; a message may have 1,000,000 values" in error.message
+
+
 async def test_questions_without_end_end_the_task():
     call = {"name": "own", "input": {}, "runtime_tool_call_id": "x"}
     steps = [

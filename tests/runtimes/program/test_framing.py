@@ -4,6 +4,7 @@ import asyncio
 
 from hypothesis import given, strategies as st
 
+from codesdk.contract.json_values import MOST_VALUES
 from codesdk.runtimes.program.framing import LineSplitter, TooLong, read_lines
 
 PIECES = st.lists(st.binary(max_size=8) | st.just(b"\n") | st.just("\u2028\r\x0b".encode()), max_size=20)
@@ -22,7 +23,19 @@ def test_a_line_over_the_limit_is_dropped_alone(pieces: list[bytes], limit: int)
     splitter = LineSplitter(limit)
     got = [line for piece in pieces for line in splitter.feed(piece)]
     whole = b"".join(pieces).split(b"\n")[:-1]
-    assert got == [line if len(line) <= limit else TooLong(len(line), line[:200]) for line in whole]
+    assert got == [
+        line if len(line) <= limit else TooLong(len(line), line[:200], str(limit)) for line in whole
+    ]
+
+
+def test_a_line_with_too_many_values_is_dropped_alone():
+    crowded = b"[" + b"[]," * MOST_VALUES + b"[]]"
+    text = b'"' + b"[]," * MOST_VALUES + b'"'
+    assert LineSplitter().feed(b"one\n" + crowded + b"\n" + text + b"\n") == [
+        b"one",
+        TooLong(len(crowded), crowded[:200], "1,000,000 values"),
+        text,
+    ]
 
 
 async def test_a_stream_yields_its_unfinished_last_line():

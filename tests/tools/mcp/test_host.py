@@ -241,6 +241,14 @@ async def test_a_body_over_the_limit_is_refused_and_the_client_stays_welcome():
     assert [len(arguments["path"]) for _, _, arguments, _ in calls.asked] == [5_000]
 
 
+async def test_a_body_of_too_many_values_is_refused_and_the_client_stays_welcome():
+    async with McpHost() as host, wire(await host.admit("s", RecordingCalls())) as client:
+        body = b"[" + b"[]," * 600_000 + b"[]]"
+        answer = await client.http.post(client.url, content=body, headers=client.headers)
+        assert (answer.status_code, "1,000,000 JSON values" in answer.text) == (413, True)
+        assert len((await client.ask(1, "tools/list"))["result"]["tools"]) == 2
+
+
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'"x"', b'{"jsonrpc":"2.0"}', b"\xff", b"[" * 100_000])
 @pytest.mark.slow
 async def test_nonsense_is_refused_and_harms_nobody(body: bytes):

@@ -11,6 +11,7 @@ from tests.tools.mcp.tool_calls import within
 from tests.tools.mcp_client.liar import TOOL, Exchange, Liar, Lie
 from tests.tools.mcp_client.test_attached import run
 
+from codesdk.contract import json_values
 from codesdk.contract.errors import CodeSDKError
 from codesdk.contract.ports import ToolInvocation, ToolRun
 from codesdk.contract.workspace import Workspace
@@ -69,6 +70,11 @@ async def huge_body(exchange: Exchange) -> None:
         await exchange.send(b" " * 100_000)
 
 
+async def crowded_body(exchange: Exchange) -> None:
+    await exchange.begin("200 OK", content_type="application/json")
+    await exchange.send(b"[" + b"[]," * 200 + b"[]]")
+
+
 async def huge_event(exchange: Exchange) -> None:
     await exchange.begin("200 OK", content_type="text/event-stream")
     while True:
@@ -115,6 +121,7 @@ LIES: list[tuple[Lie, str]] = [
     (deep_json, "Failed to parse JSON response"),
     (no_result, "sent an answer that is not a tool result"),
     (huge_body, "the answer has more than 200,000 bytes"),
+    (crowded_body, "the answer has more than"),
     (huge_event, "ended while it worked on this call"),
     (bomb, "ended while it worked on this call"),
     (endless_events, SILENT),
@@ -128,6 +135,7 @@ LIES: list[tuple[Lie, str]] = [
 @pytest.mark.parametrize(("lie", "said"), LIES, ids=[lie.__name__ for lie, _ in LIES])
 async def test_a_lie_about_a_call_is_one_clear_error(lie: Lie, said: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(transport, "MAX_ANSWER_BYTES", 200_000)
+    monkeypatch.setattr(json_values, "MOST_VALUES", 300)
     # Who says nothing is waited for a second; all others are heard before their time is over, on a busy machine, too.
     timeout_s = 1.0 if said == SILENT else 60.0
     async with lied_to(Liar(tools_call=lie), timeout_s) as tools:

@@ -38,6 +38,12 @@ async def test_messages_are_heard_until_a_line_is_too_long(monkeypatch: pytest.M
     ]
 
 
+async def test_messages_are_heard_until_a_line_has_too_many_values():
+    line = '{"jsonrpc": "2.0", "method": "notifications/x"}'
+    crowd = "'[' + '[],' * 600_000 + '[]]'"
+    assert await heard(f"print({line!r}); print({crowd}, flush=True); input()") == ["SessionMessage"]
+
+
 async def test_what_a_server_started_ends_with_it(tmp_path: Path):
     script = (
         "import subprocess, sys; child = subprocess.Popen(['sleep', '3600']);"

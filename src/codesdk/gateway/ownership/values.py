@@ -2,7 +2,7 @@
 
 What one reader rejects another may accept, and then act on. So the reader here accepts what some reader of JSON
 does: halves of surrogate pairs, NaN, control characters, numbers of any size. Only what is nested too deeply to
-be judged raises `RecursionError`; whoever reads must not pass that on.
+be judged, or holds too many values, raises `RecursionError`; whoever reads must not pass that on.
 """
 
 import hashlib
@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import msgspec
 
+from codesdk.contract.json_values import MOST_VALUES, has_too_many_values
 from codesdk.gateway.wires.fields import input_of
 
 MAX_DEPTH = 200
@@ -25,6 +26,8 @@ _LINE_ENDS = ((b"\xc2\x85", b"\\u0085"), (b"\xe2\x80\xa8", b"\\u2028"), (b"\xe2\
 
 def read_json(data: bytes) -> Any:
     """Return a JSON value, or None if no reader of JSON would take it."""
+    if len(data) > MOST_VALUES and has_too_many_values(data):
+        raise RecursionError
     try:
         value = msgspec.json.decode(data)
     except ValueError:

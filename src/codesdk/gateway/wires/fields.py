@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import msgspec
 
+from codesdk.contract.json_values import MOST_VALUES, has_too_many_values
 from codesdk.contract.models import MAX_TOKENS
 
 _MOST_PIECES = 8
@@ -16,7 +17,9 @@ _FILES = ("file_id", "fileUri", "file_uri")
 
 
 def decode_json(data: bytes) -> Any:
-    """Return the JSON value, or None if the bytes are not JSON."""
+    """Return the JSON value, or None if the bytes are not JSON or hold too many values."""
+    if len(data) > MOST_VALUES and has_too_many_values(data):
+        return None
     try:
         return msgspec.json.decode(data)
     except (ValueError, RecursionError):

@@ -214,9 +214,7 @@ class Peer:
 
     def _take(self, line: bytes | TooLong) -> Awaitable[None] | None:
         if isinstance(line, TooLong):
-            raise Violation(
-                f"sent a line of {line.size:,} bytes; a message may have {self._max_line_bytes:,}"
-            )
+            raise Violation(f"sent a line of {line.size:,} bytes; a message may have {line.most}")
         try:
             frame = decode(line)
         except (ValueError, RecursionError):

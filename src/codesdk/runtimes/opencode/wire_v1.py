@@ -12,6 +12,7 @@ import httpx2
 import msgspec
 
 from codesdk import tls
+from codesdk.contract.json_values import MOST_VALUES, has_too_many_values
 from codesdk.redaction import MARKER
 from codesdk.runtimes.program.framing import MAX_LINE_BYTES, LineSplitter, TooLong
 from codesdk.runtimes.program.jsonrpc import Frame, Garbage, as_dict, as_list
@@ -180,6 +181,8 @@ async def _read(answer: httpx2.Response, what: str) -> bytes:
         told += chunk
         if len(told) > MAX_ANSWER_BYTES:
             raise Refused(what, answer.status_code, f"the answer has more than {MAX_ANSWER_BYTES:,} bytes")
+    if has_too_many_values(told):
+        raise Refused(what, answer.status_code, f"the answer has more than {MOST_VALUES:,} values")
     return bytes(told)
 
 

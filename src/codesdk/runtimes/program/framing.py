@@ -1,12 +1,15 @@
 r"""A stream of bytes → lines, split on `\n` and nothing else, of bounded length.
 
-A line that is too long is dropped while it comes in; only its length and its beginning are kept.
+A line that is too long is dropped while it comes in, one with too many values at its end; only its length and its
+beginning are kept.
 """
 
 from collections.abc import AsyncIterator
 from typing import Protocol
 
 import msgspec
+
+from codesdk.contract.json_values import MOST_VALUES, has_too_many_values
 
 MAX_LINE_BYTES = 64 * 1024 * 1024
 """Frames hold whole tool results and images."""
@@ -15,10 +18,11 @@ _SHOWN = 200
 
 
 class TooLong(msgspec.Struct, frozen=True):
-    """A line that was dropped: how long it was, and how it began."""
+    """A line that was dropped: how long it was, how it began, and what a line may have at most."""
 
     size: int
     start: bytes
+    most: str
 
 
 class LineSplitter:
@@ -54,7 +58,11 @@ class LineSplitter:
             self._pieces.append(piece)
 
     def _take(self) -> bytes | TooLong:
-        line = TooLong(self._size, self._start) if self._size > self._max else b"".join(self._pieces)
+        line: bytes | TooLong = b"".join(self._pieces)
+        if self._size > self._max:
+            line = TooLong(self._size, self._start, f"{self._max:,}")
+        elif self._size > MOST_VALUES and has_too_many_values(line):
+            line = TooLong(self._size, self._start, f"{MOST_VALUES:,} values")
         self._pieces, self._size, self._start = [], 0, b""
         return line
 

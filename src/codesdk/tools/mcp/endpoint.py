@@ -9,8 +9,10 @@ import asyncio
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
 from codesdk.contract.entry import McpClient
+from codesdk.contract.json_values import MOST_VALUES, has_too_many_values
 from codesdk.contract.ports import ToolCalls
-from codesdk.serving import Message, Receive, Send
+from codesdk.serving import Gone, Message, Receive, Send, read_body
+from codesdk.tools.mcp.host import refuse
 from codesdk.tools.mcp.server import GONE, ToolServer
 from codesdk.tools.mcp.session_tools import Heard, SessionTools
 
@@ -32,11 +34,11 @@ class Endpoint:
         max_body_bytes: int,
         heard: Heard | None = None,
     ) -> None:
+        self._max_body_bytes = max_body_bytes
         self._server = ToolServer(SessionTools(calls, session_id, client, heard), progress_s)
         self._sessions = StreamableHTTPSessionManager(
             self._server.mcp,
             session_idle_timeout=IDLE_S,
-            max_request_body_size=max_body_bytes,
             max_sessions=MAX_CLIENTS,
         )
         self._stop = asyncio.Event()
@@ -57,9 +59,22 @@ class Endpoint:
         await self._server.close()  # calls that arrived in the meantime
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        try:
+            body = await read_body(receive, self._max_body_bytes)
+        except Gone:
+            return
+        if body is None or has_too_many_values(body):
+            most = f"{self._max_body_bytes:,} bytes and {MOST_VALUES:,} JSON values"
+            await refuse(send, 413, f"The request is too large; at most {most} are accepted.")
+            return
+        unread: Message | None = {"type": "http.request", "body": body, "more_body": False}
         gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         async def listen() -> Message:
+            nonlocal unread
+            if unread is not None:
+                message, unread = unread, None
+                return message
             message = await receive()
             if message["type"] == "http.disconnect" and not gone.done():
                 gone.set_result(None)

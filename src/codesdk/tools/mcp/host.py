@@ -105,7 +105,7 @@ class McpHost:
         headers: dict[bytes, bytes] = dict(scope["headers"])
         if not self._is_local(headers):
             self.refused += 1  # a page in a browser can reach loopback, and DNS can name it
-            await _refuse(send, 403, "Only programs on this machine may use this address, and no web page.")
+            await refuse(send, 403, "Only programs on this machine may use this address, and no web page.")
             return
         endpoint = self._endpoints.get(_key(_token(str(scope["path"]), headers)))
         if endpoint is None:
@@ -113,7 +113,7 @@ class McpHost:
             message = (
                 "There is no session behind this address: its token is missing, wrong or no longer valid."
             )
-            await _refuse(send, 401, message)
+            await refuse(send, 401, message)
             return
         await endpoint(scope, receive, send)
 
@@ -134,7 +134,8 @@ async def _load(place: str) -> Any:
     return await asyncio.to_thread(load, place)
 
 
-async def _refuse(send: "Send", status: int, message: str) -> None:
+async def refuse(send: "Send", status: int, message: str) -> None:
+    """Answer a request that is not taken."""
     error = {"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": message}}
     body = msgspec.json.encode(error)
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]

@@ -21,6 +21,7 @@ from mcp.client._transport import ReadStream, TransportStreams
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 
+from codesdk.contract.json_values import MOST_VALUES, has_too_many_values
 from codesdk.processes import own_guard
 from codesdk.sending import send
 from codesdk.tools.mcp_client.servers import HttpServer, McpServer, StdioServer
@@ -141,7 +142,7 @@ async def _program(server: StdioServer, tail: Tail) -> AsyncGenerator[TransportS
 
 
 async def _hear(process: asyncio.subprocess.Process, heard: "MemoryObjectSendStream[Any]") -> None:
-    """Pass on what a server says, until the session is gone or a line is too long."""
+    """Pass on what a server says, until the session is gone or a line is too large."""
     assert process.stdout is not None
     with heard, contextlib.suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
         async for line in _lines(process.stdout):
@@ -152,13 +153,13 @@ async def _hear(process: asyncio.subprocess.Process, heard: "MemoryObjectSendStr
 
 
 async def _lines(stdout: asyncio.StreamReader) -> AsyncGenerator[bytes]:
-    """Yield whole lines; end with the first that is too long. Each byte is looked at once."""
+    """Yield whole lines; end with the first that is too long or holds too many values."""
     rest = bytearray()
     while (piece := await stdout.read(_PIECE_BYTES)) and len(rest) <= MAX_ANSWER_BYTES:
         first, *more = piece.split(b"\n")
         rest += first
         for begun in more:
-            if len(rest) > MAX_ANSWER_BYTES:
+            if len(rest) > MAX_ANSWER_BYTES or has_too_many_values(rest):
                 return
             yield bytes(rest)
             rest = bytearray(begun)
@@ -252,18 +253,20 @@ class _Bounded(httpx2.AsyncHTTPTransport):
 
 
 class _BoundedBody(httpx2.AsyncByteStream):
-    """A body that ends with an error when it is too large."""
+    """A body that ends with an error when it is too large. It is read whole, as whoever decodes it does."""
 
     def __init__(self, stream: httpx2.AsyncByteStream) -> None:
         self._stream = stream
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        left = MAX_ANSWER_BYTES
+        body = bytearray()
         async for chunk in self._stream:
-            left -= len(chunk)
-            if left < 0:
+            body += chunk
+            if len(body) > MAX_ANSWER_BYTES:
                 raise httpx2.StreamError(f"the answer has more than {MAX_ANSWER_BYTES:,} bytes")
-            yield chunk
+        if has_too_many_values(body):
+            raise httpx2.StreamError(f"the answer has more than {MOST_VALUES:,} values")
+        yield bytes(body)
 
     async def aclose(self) -> None:
         """Close the stream beneath."""
