@@ -92,6 +92,21 @@ async def test_a_renewal_that_hangs_ends_within_our_deadline(
     assert provider.routes(MODEL) == []
 
 
+async def test_a_renewal_that_fails_for_now_can_be_tried_again(rig: Rig, provider: Accounts):
+    provider.write_claude(rig.login, expired=True)
+    provider.renewing = "down"
+    async with rig.open() as sdk:
+        session = await rig.session(sdk)
+        with pytest.raises(CodeSDKError, match="could not be asked to renew it") as failure:
+            await run(session)
+        assert (failure.value.code, failure.value.retryable) == ("AUTH_FAILED", True)
+        assert TOKEN in provider.routes()
+        assert provider.routes(MODEL) == []
+        provider.renewing = "rotates"
+        assert await run(session) == "Hello from the account."
+    assert rig.leaked() == []
+
+
 async def test_a_login_that_the_provider_refuses_is_said_to_be_the_login(rig: Rig, provider: Accounts):
     provider.write_claude(rig.login)
     provider.accepts, provider.renewing = False, "invalid_grant"

@@ -111,6 +111,33 @@ async def test_a_renewal_that_hangs_ends_within_our_deadline(
     assert rig.leaked() == []
 
 
+async def test_a_renewal_that_fails_for_now_can_be_tried_again(rig: Rig, provider: Accounts):
+    provider.write_codex(rig.login, expired=True)
+    provider.renewing = "down"
+    async with rig.open() as sdk:
+        session = await rig.session(sdk)
+        with pytest.raises(CodeSDKError, match="Try again") as failure:
+            await run(session)
+        assert (failure.value.code, failure.value.retryable) == ("AUTH_FAILED", True)
+        assert TOKEN in provider.routes()
+        provider.renewing = "rotates"
+        assert await run(session) == "Hello from the account."
+    assert rig.leaked() == []
+
+
+async def test_a_login_that_the_provider_refuses_before_it_expires_is_said_to_be_the_login(
+    rig: Rig, provider: Accounts
+):
+    provider.write_codex(rig.login)
+    provider.accepts, provider.renewing = False, "invalid_grant"
+    async with rig.open() as sdk:
+        with pytest.raises(CodeSDKError, match="log in again: codesdk login codex") as failure:
+            await run(await rig.session(sdk))
+    assert failure.value.code == "AUTH_FAILED"
+    assert provider.routes(MODEL), "it was the provider that refused"
+    assert rig.leaked() == []
+
+
 @pytest.mark.parametrize("on", [True, False])
 async def test_without_a_login_or_with_logins_off_nothing_is_started_and_the_error_says_what_to_do(
     rig: Rig, provider: Accounts, on: bool
