@@ -193,6 +193,23 @@ def test_a_new_session_can_say_that_it_goes_on_by_itself(shell: Shell, given: li
     assert ran.lines[0]["payload"]["settings"]["on_interrupt"] == chosen
 
 
+@pytest.mark.parametrize(
+    ("given", "level", "namespace"),
+    [
+        ([], "namespaced", "local"),
+        (["--isolation", "ephemeral", "--namespace", "team"], "ephemeral", "team"),
+        (["--isolation", "shared"], "shared", "local"),
+    ],
+)
+def test_a_new_session_can_say_where_its_runtimes_state_lives(
+    shell: Shell, given: list[str], level: str, namespace: str
+):
+    created = shell.run(SAY, *given).lines[0]
+    assert created["type"] == "session.created"
+    assert created["payload"]["isolation"]["level"] == level
+    assert created["payload"]["credential_namespace"] == namespace
+
+
 @pytest.mark.parametrize("command", [["run", "Go on", "--session"], ["resume"]])
 def test_a_session_that_asks_its_provider_is_not_given_a_script(shell: Shell, command: list[str]):
     async def create() -> str:

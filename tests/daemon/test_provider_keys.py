@@ -132,3 +132,28 @@ def test_a_level_or_a_namespace_that_is_not_enabled_is_refused_by_name(people: P
         assert (answer.status_code, named in answer.text) == (403, True)
     own = people.send("bob", "POST", "/v1/sessions", base | {"credential_namespace": "bob"})
     assert own.status_code == 201
+
+
+def test_levels_and_namespaces_that_the_operator_enables_are_had_and_no_others(tmp_path: Path) -> None:
+    alice = TokenFile(tmp_path / "data").add("alice", ["read", "run"])[0]
+    options = ("--allow-isolation", "ephemeral", "--allow-namespace", "team", "--allow-namespace", "lab")
+    with daemon(tmp_path / "data", *options) as running:
+        running.http.headers["authorization"] = f"Bearer {alice}"
+
+        def create(**more: str) -> httpx2.Response:
+            base = {"runtime": "scripted", "workspace": str(tmp_path)}
+            return running.http.post("/v1/sessions", json=base | more)
+
+        for more, level, namespace in (
+            ({}, "namespaced", "alice"),
+            ({"isolation": "ephemeral"}, "ephemeral", "alice"),
+            ({"credential_namespace": "team"}, "namespaced", "team"),
+            ({"isolation": "ephemeral", "credential_namespace": "lab"}, "ephemeral", "lab"),
+        ):
+            answer = create(**more)
+            assert answer.status_code == 201, answer.text
+            [created] = running.get(f"/v1/sessions/{answer.json()['session_id']}/events")["events"]
+            lives = created["payload"]["isolation"]["level"], created["payload"]["credential_namespace"]
+            assert lives == (level, namespace)
+        for refused in ({"isolation": "shared"}, {"credential_namespace": "bob"}):
+            assert create(**refused).status_code == 403
