@@ -24,11 +24,33 @@ from codesdk.tools import ExecOptions, FetchOptions
 SAMPLES: dict[str, Any] = {
     "policy": "rules.toml",
     "runtimes": ["scripted"],
+    "logins": ["codex"],
+    "allow_isolation": ["ephemeral"],
+    "external": ["small=/bin/agent"],
+    "commands.sandbox": "host",
     "commands.hosts": ["example.org"],
     "fetch.allow": ["*.example.org"],
 }
 """Values where not any text will do."""
+POLICY = '[[rules]]\nid = "no-edits"\nresult = "deny"\ntool = "workspace.edit"\n'
 IDS = [setting.key for setting in DAEMON]
+ELSEWHERE = {
+    "data_dir": "codesdkd opens it itself, with what is made of the other settings",
+    "log_level": "how codesdkd logs, which is set up before a daemon is there",
+    "log_format": "the same",
+    "traces": "an observer that codesdkd opens beside the daemon",
+}
+"""Settings of which neither a daemon nor its engine is told, and who uses them."""
+_COMMAND: dict[str, Any] = {"commands.allow": ["ls"]}
+_IN_OCI = _COMMAND | {"commands.sandbox": "oci", "commands.image": "a:1"}
+_EXTENSION: dict[str, Any] = {"extensions.roots": ["/e"]}
+BEFORE: dict[str, dict[str, Any]] = {
+    **{key: _COMMAND for key in IDS if key.startswith("commands.") and key != "commands.allow"},
+    **dict.fromkeys(("commands.image", "commands.engine", "commands.cpus"), _IN_OCI),
+    **dict.fromkeys(("extensions.trust", "extensions.hosting"), _EXTENSION),
+    "extensions.environment": _EXTENSION | {"extensions.hosting": "subprocess"},
+}
+"""What has to be set before a setting has an effect; without it, the setting is refused."""
 
 
 def sample(setting: Setting) -> Any:
@@ -64,6 +86,13 @@ def write(folder: Path, text: str) -> Path:
     path = folder / NAME
     path.write_text(text)
     return path
+
+
+def made(folder: Path, values: dict[str, Any]) -> tuple[Any, ...]:
+    """Return what codesdkd makes of a file with these settings."""
+    lines = (f"{key} = {toml(value)}\n" for key, value in values.items())
+    found = settled(path=write(folder, f"[daemon]\n{''.join(lines)}"))
+    return use.daemon(found), use.opening(found), use.limits(found)
 
 
 def toml(value: Any) -> str:
@@ -276,6 +305,21 @@ def test_settings_become_the_options_of_the_engine():
     }
     assert use.limits(found) == Limits(max_tasks=3, principal_budget=Budget(cost_usd=2.5))
     assert use.fetch(settled("--allow-fetch", "*")) == FetchOptions()
+
+
+@pytest.mark.parametrize("setting", DAEMON, ids=IDS)
+def test_no_setting_is_read_and_then_forgotten(tmp_path: Path, setting: Setting):
+    (tmp_path / "rules.toml").write_text(POLICY)
+    before = BEFORE.get(setting.key, {})
+    usual, changed = made(tmp_path, before), made(tmp_path, before | {setting.key: sample(setting)})
+    assert (changed != usual) is (setting.key not in ELSEWHERE)
+
+
+@pytest.mark.parametrize("key", BEFORE)
+def test_a_setting_without_what_it_needs_is_refused(tmp_path: Path, key: str):
+    setting = next(each for each in DAEMON if each.key == key)
+    with pytest.raises(InvalidRequest, match="has no effect"):
+        made(tmp_path, {key: sample(setting)})
 
 
 def test_a_preset_of_the_policy_is_no_path(tmp_path: Path):
