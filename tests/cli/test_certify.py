@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +15,9 @@ from tests.counts import COUNTS
 from tests.daemon.rig import daemon
 
 from codesdk import CodeSDK, SessionSettings
+from codesdk.cli import certification as command
 from codesdk.cli.app import run
+from codesdk.cli.target.lookup import short
 from codesdk.contract.entry import MARK
 from codesdk.gateway.providers import ORIGINS, Provider
 from codesdk.gateway.scripted import ScriptedModel
@@ -25,6 +28,7 @@ from codesdk.runtimes.program.certificates import OWNERSHIP_ROWS
 from codesdk.runtimes.program.finding import Program
 from codesdk.script import parse_object
 from codesdk.testing import certification
+from codesdk.testing.comparison import Comparison
 from codesdk.testing.network import alone
 
 Codesdk = Callable[..., tuple[int, str]]
@@ -50,11 +54,12 @@ if "--version" in sys.argv:
     sys.exit()
 inner = subprocess.Popen([{real!r}, *sys.argv[1:]], stdin=subprocess.PIPE)
 for line in sys.stdin.buffer:
-    inner.stdin.write(line.replace(b"Note that I want", b"Hear, hear. Note that I want"))
+    inner.stdin.write(line.replace({before!r}, {after!r}))
     inner.stdin.flush()
 inner.stdin.close()
 sys.exit(inner.wait())
 """
+"""A program of another version that is told something else than we say."""
 
 
 @pytest.fixture(autouse=True)
@@ -88,6 +93,14 @@ def wrapper(folder: Path, name: str, first: str = ":") -> Path:
     )
     path.chmod(0o755)
     return path
+
+
+def filtered(folder: Path, real: Program, before: bytes, after: bytes) -> Program:
+    """Write a codex of another version that is told `after` wherever we say `before`."""
+    path = folder / "filtered"
+    path.write_text(FILTER.format(python=sys.executable, real=real.path, before=before, after=after))
+    path.chmod(0o755)
+    return Program(str(path), NEWER["codex"])
 
 
 @pytest.fixture
@@ -310,10 +323,8 @@ def test_a_recorded_session_is_played_on_the_new_version_and_what_changed_is_sho
     assert code == 0, printed
     assert "1 task\n    inputs: unchanged\n    calls: unchanged\n    decisions: unchanged\n" in printed
 
-    changing = tmp_path / "changing"
-    changing.write_text(FILTER.format(python=sys.executable, real=real.path))
-    changing.chmod(0o755)
-    monkeypatch.setattr(codex, "bundled", lambda: Program(str(changing), "9.163.0"))
+    changing = filtered(tmp_path, real, b"Note that I want", b"Hear, hear. Note that I want")
+    monkeypatch.setattr(codex, "bundled", lambda: changing)
     code, printed = codesdk("runtimes", "certify", "codex", "--against", session_id)
     assert code == 0, printed
     assert "inputs: 2 changed" in printed
@@ -321,6 +332,77 @@ def test_a_recorded_session_is_played_on_the_new_version_and_what_changed_is_sho
     assert '- "Note that I want tea."' in printed
     assert '+ "Hear, hear. Note that I want tea."' in printed
     assert "calls: unchanged" in printed
+
+
+def test_a_version_that_makes_other_calls_than_were_recorded_is_not_certified(
+    codesdk: Codesdk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (workspace(tmp_path) / "n.txt").write_text("milk\n")
+    real = codex.bundled()
+    assert real is not None
+    session_id = asyncio.run(record(tmp_path / "data", workspace(tmp_path)))
+    monkeypatch.setattr(certification, "check_rows", passed)
+    # It offers its model one of our tools less, so that the recorded model asks for it in vain.
+    shy = filtered(tmp_path, real, b'"required":true', b'"required":true,"disabled_tools":["workspace_edit"]')
+    monkeypatch.setattr(codex, "bundled", lambda: shy)
+    code, printed = codesdk("runtimes", "certify", "codex", "--against", session_id)
+    assert code == 1
+    assert "    calls: 1 changed\n      - workspace.edit {" in printed
+    assert f"Not certified: it does something else than recorded in {short(session_id)}." in printed
+    assert not list(tmp_path.glob("share/codesdk/certificates/codex-sdk-*"))
+
+
+@pytest.mark.parametrize(
+    ("changed", "shown"),
+    [
+        ({"calls": ["+ workspace.read {}"]}, "calls: 1 changed\n      + workspace.read {}\n"),
+        (
+            {"decisions": ["workspace.edit: denied then, approved now"]},
+            "decisions: 1 changed\n      workspace.edit: denied then, approved now\n",
+        ),
+        ({"problem": "the task failed: No."}, "problem: the task failed: No.\n"),
+    ],
+    ids=["calls", "decisions", "problem"],
+)
+def test_what_came_out_differently_takes_a_certificate_back_and_is_named(
+    codesdk: Codesdk,
+    newer: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    changed: dict[str, Any],
+    shown: str,
+):
+    async def create() -> str:
+        async with CodeSDK.open(tmp_path / "data") as sdk:
+            return (await sdk.create_session(runtime="codex", workspace=workspace(tmp_path))).id
+
+    async def read(archive: Any, session_id: str) -> Any:
+        return SimpleNamespace(session_id=session_id)
+
+    async def compare(runtime: Any, recording: Any) -> Comparison:
+        same: dict[str, Any] = {"tasks": 1, "left_out": 0, "inputs": [], "calls": [], "decisions": []}
+        return Comparison(**{"session_id": recording.session_id} | same | changed)
+
+    session_id = asyncio.run(create())
+    monkeypatch.setattr(certification, "check_rows", passed)
+    assert codesdk("runtimes", "certify", "codex")[0] == 0
+    certificates = tmp_path / "share" / "codesdk" / "certificates"
+    assert len(list(certificates.glob("codex-sdk-*"))) == 1
+
+    monkeypatch.setattr(command, "read_recording", read)
+    monkeypatch.setattr(command, "compare", compare)
+    code, printed = codesdk("runtimes", "certify", "codex", "--against", session_id)
+    assert code == 1
+    assert shown in printed
+    assert printed.splitlines()[-1] == (
+        f"Not certified: it does something else than recorded in {short(session_id)}. An older certificate for these"
+        " files was taken back. Install the tested version with: pip install 'codesdk[codex]'"
+    )
+    assert list(certificates.glob("codex-sdk-*")) == []
+    code, printed = codesdk("runtimes", "certify", "codex", "--against", session_id, "--json")
+    verdict = json.loads(printed.splitlines()[-1])
+    assert (code, verdict["state"], verdict["certificate"]) == (1, "untested", None)
+    assert verdict["sessions"] == {session_id: False}
 
 
 def test_only_a_recorded_session_of_the_same_runtime_can_be_played(codesdk: Codesdk, tmp_path: Path):
