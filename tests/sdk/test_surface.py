@@ -39,6 +39,15 @@ def test_the_public_names_are_few_and_sorted():
     assert sorted(codesdk.__all__) == list(codesdk.__all__)
 
 
+def test_what_ordinary_work_needs_is_among_the_public_names():
+    needed = {
+        *("CodeSDK", "CodeSDKClient", "SyncClient"),
+        *("ExecOptions", "FetchOptions", "HttpServer", "StdioServer"),
+        *("load_script", "parse_script"),
+    }
+    assert needed <= set(codesdk.__all__)
+
+
 @pytest.mark.parametrize("name", codesdk.__all__)
 def test_a_public_name_is_there_and_has_a_docstring(name: str):
     assert getattr(codesdk, name).__doc__
