@@ -35,13 +35,13 @@ async def run(report: Report, quick: bool) -> None:
 
 
 async def _without_a_key(report: Report, quick: bool) -> None:
-    """Measure how soon a task that nobody pays for says so. No program is started for it."""
+    """Measure how soon a task that nobody pays for says so. No program is started for it, and no model asked."""
     from codesdk import CodeSDK, CodeSDKError
     from codesdk.gateway import providers_from
     from codesdk.runtimes import entries
 
     for name, entry in entries().items():
-        if entry.program is None:
+        if not entry.wires:  # it asks no model, so it needs no key
             continue
         took: list[float] = []
         async with CodeSDK.open(providers=providers_from({})) as sdk:

@@ -47,6 +47,15 @@ def test_several_rounds_are_kept_with_their_median(tmp_path: Path):
     assert [line["figure"] for line in lines] == [sorted(line["rounds"])[1] for line in lines]
 
 
+def test_whoever_asks_a_model_is_measured_without_a_key(tmp_path: Path):
+    kept = tmp_path / "figures.json"
+    run = bench("start", "--quick", "--json", str(kept))
+    assert run.returncode == 0, run.stderr
+    measured = {line["name"].partition(": a task")[0] for line in json.loads(kept.read_text())["lines"]}
+    assert {"minicode", "codex-sdk", "acp:gemini"} <= measured
+    assert "scripted" not in measured
+
+
 def test_the_sandbox_is_held_against_bubblewrap_alone(tmp_path: Path):
     kept = tmp_path / "figures.json"
     run = bench("sandbox", "--quick", "--json", str(kept))

@@ -14,7 +14,13 @@ from tests.runtimes.alone import alone, tried_outside
 
 from codesdk import CodeSDK, Session
 from codesdk.cli.app import run
-from codesdk.contract.access import KEY_VARIABLES, PROVIDER_OF, ProviderName
+from codesdk.contract.access import (
+    COMPATIBLE_KEY,
+    COMPATIBLE_URL,
+    KEY_VARIABLES,
+    PROVIDER_OF,
+    ProviderName,
+)
 from codesdk.contract.entry import RuntimeEntry
 from codesdk.contract.errors import CodeSDKError
 from codesdk.contract.settings import SessionSettings
@@ -32,12 +38,13 @@ SAYS = {"turns": [{"steps": [{"text": "Hello."}]}], "loop": True}
 _LOGINS = ("x-api-key", "x-goog-api-key", "authorization")
 NAMED = [name for name in runtime_names() if name != "acp"]
 """All but the one that is nothing without a command."""
-PROGRAMS = [name for name, entry in entries().items() if entry.program is not None]
+ASKING = [name for name, entry in entries().items() if entry.wires]
+"""Those that ask a model, and so need a key or a login."""
 
 
 @pytest.fixture(autouse=True)
 def loopback_only(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for variable in KEY_VARIABLES.values():
+    for variable in (*KEY_VARIABLES.values(), COMPATIBLE_URL, COMPATIBLE_KEY):
         monkeypatch.delenv(variable, raising=False)
     with alone():
         yield
@@ -182,25 +189,27 @@ def test_the_list_and_the_doctor_say_the_same(
         assert f"codesdk keys add {named(entry)}" in finding["to_do"]
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
-async def test_a_task_without_a_key_fails_before_its_program_is_looked_for(
+@pytest.mark.parametrize("name", ASKING)
+async def test_a_task_without_a_key_fails_before_its_program_or_its_model_is_looked_for(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[str] = []
 
     async def find(*_: Any, **__: Any) -> Any:
         started.append(name)
-        raise AssertionError("the program was looked for")
+        raise AssertionError("it was looked for")
 
-    adapter = entries()[name].adapter.partition(":")[0]
+    entry = entries()[name]
+    adapter = entry.adapter.partition(":")[0]
     if name == "gemini-cli-core":  # it is driven by the adapter of its protocol
         adapter = "codesdk.runtimes.acp.adapter"
-    monkeypatch.setattr(f"{adapter}.find_program", find)
+    # One without a program asks its model from this process.
+    finds = "open_model" if entry.program is None else "find_program"
+    monkeypatch.setattr(f"{adapter}.{finds}", find)
     async with CodeSDK.open(tmp_path / "data") as sdk:
         session = await sdk.create_session(runtime=name, workspace=tmp_path)
         ok, text = await outcome(session)
         kinds = [event.type async for event in _stored(sdk, session)]
-    entry = entries()[name]
     assert (ok, started) == (False, [])
     names = providers_of(entry)
     login = "" if len(names) > 1 else f", and {name} is not logged in"  # who takes several keys has no login
