@@ -346,9 +346,9 @@ class Session:
         """End the session; its log stays and can be read, forked and verified."""
         await self.service.execute(act.CloseSession(session_id=self.id, reason=reason), key=idempotency_key)
 
-    async def delete(self) -> None:
+    async def delete(self, *, idempotency_key: str | None = None) -> None:
         """Remove the session and everything stored of it, what its runtime wrote down included."""
-        await self.service.execute(act.DeleteSession(session_id=self.id))
+        await self.service.execute(act.DeleteSession(session_id=self.id), key=idempotency_key)
 
     async def events(self, after_seq: int = 0) -> AsyncGenerator[Event]:
         """Yield the session's events, stored ones first, then live ones, until CodeSDK is closed."""
@@ -617,9 +617,9 @@ class Handles:
         check_arguments(after=after, limit=limit, status=status)
         return await self.service.sessions(after=after, limit=limit, status=status)
 
-    async def delete_session(self, session_id: str) -> None:
+    async def delete_session(self, session_id: str, *, idempotency_key: str | None = None) -> None:
         """Remove a session and everything stored of it, what its runtime wrote down included."""
-        await self.service.execute(act.DeleteSession(session_id=session_id))
+        await Session(self.service, session_id).delete(idempotency_key=idempotency_key)
 
     async def approvals(self) -> list[ApprovalRow]:
         """Return what waits for an answer, over all sessions."""

@@ -145,7 +145,8 @@ async def test_a_session_is_forked_moved_closed_and_deleted(running: Daemon, tmp
         assert (await session.info()).runtime == "codex-sdk"
         await session.close("done")
         assert (await session.info()).status == "closed"
-        await client.delete_session(session.id)
+        await client.delete_session(session.id, idempotency_key="k")
+        await client.delete_session(session.id, idempotency_key="k")
         with pytest.raises(NotFound, match=session.id):
             await client.session(session.id)
 

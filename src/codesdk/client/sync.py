@@ -161,9 +161,9 @@ class SyncClient:
         """Return stored sessions, newest first; `after` is the last id of the page before."""
         return self._loop.wait(self._inner.sessions(after=after, limit=limit, status=status))
 
-    def delete_session(self, session_id: str) -> None:
+    def delete_session(self, session_id: str, *, idempotency_key: str | None = None) -> None:
         """Remove a session and everything stored of it, what its runtime wrote down included."""
-        self._loop.wait(self._inner.delete_session(session_id))
+        self._loop.wait(self._inner.delete_session(session_id, idempotency_key=idempotency_key))
 
     def approvals(self) -> list[ApprovalRow]:
         """Return what waits for an answer, over all sessions."""
@@ -533,9 +533,9 @@ class SyncSession:
         """End the session; its log stays and can be read, forked and verified."""
         self._loop.wait(self._inner.close(reason, idempotency_key=idempotency_key))
 
-    def delete(self) -> None:
+    def delete(self, *, idempotency_key: str | None = None) -> None:
         """Remove the session and everything stored of it, what its runtime wrote down included."""
-        self._loop.wait(self._inner.delete())
+        self._loop.wait(self._inner.delete(idempotency_key=idempotency_key))
 
     def events(self, after_seq: int = 0) -> Iterator[Event]:
         """Yield the session's events, stored ones first, then live ones, until CodeSDK is closed."""

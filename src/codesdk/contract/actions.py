@@ -90,7 +90,8 @@ class Action(
     route: ClassVar[str]
     """How it is requested over HTTP: `METHOD /path/{field}`."""
     lasts: ClassVar[bool] = True
-    """Whether its idempotency key is stored; else the key ends with the process, as the effect does."""
+    """Whether its idempotency key is stored. Else it is remembered while the process runs: the effect ends with it as
+    well, or leaves no session to store a key in."""
 
     @classmethod
     def result_type(cls) -> Any:
@@ -390,6 +391,7 @@ class DeleteSession(Action[None], frozen=True, kw_only=True, tag="delete"):
     """Remove a session and everything stored of it, including its runtime's own state."""
 
     route: ClassVar[str] = "DELETE /v1/sessions/{session_id}"
+    lasts: ClassVar[bool] = False
 
     session_id: str
 

@@ -100,7 +100,7 @@ def _operation(operation: Operation, all_of_them: list[Operation]) -> Schema:
         described["requestBody"] = _body(operation.body)
     if operation.name == "readEvents":
         described["parameters"].append(_LAST_EVENT_ID)
-    if operation.method == "POST":
+    if operation.method == "POST" or operation.action is not None:
         described["parameters"].append(
             {
                 "name": "Idempotency-Key",

@@ -9,7 +9,7 @@ import pytest
 from tests.engine.acting import create_session
 from tests.engine.rig import Rig, rig
 
-from codesdk import Busy, Conflict, InvalidRequest, SessionSettings, StorageFailure
+from codesdk import Busy, Conflict, InvalidRequest, NotFound, SessionSettings, StorageFailure
 from codesdk.contract import events as ev
 from codesdk.contract.actions import EquipSession
 from codesdk.contract.messages import user
@@ -229,6 +229,17 @@ def test_a_key_goes_with_its_session():
         first = create(r, "k")
         r.get(r.sdk.delete_session(first))
         assert create(r, "k", title="other") != first
+
+
+def test_a_session_is_deleted_once_under_a_key_while_the_process_runs():
+    with rig() as r:
+        first, second = create(r, None), create(r, None)
+        r.get(r.handle(first).delete(idempotency_key="k"))
+        r.get(r.sdk.delete_session(first, idempotency_key="k"))
+        assert r.refused(r.sdk.delete_session(first), NotFound) == "NOT_FOUND"
+        assert r.refused(r.sdk.delete_session(second, idempotency_key="k"), Conflict) == "CONFLICT"
+        r.reopen()
+        assert r.refused(r.sdk.delete_session(first, idempotency_key="k"), NotFound) == "NOT_FOUND"
 
 
 def test_keys_of_different_principals_have_nothing_to_do_with_each_other():
