@@ -183,7 +183,7 @@ async def _ports(
         if audit is not None and caller.actor.kind == "user":
             from codesdk.store import deletion_entry
 
-            audit.note(deletion_entry(caller.principal, session_id))
+            audit.note(deletion_entry(caller, session_id))
 
     return Ports(
         log=log,

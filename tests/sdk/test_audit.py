@@ -91,6 +91,20 @@ async def test_a_reader_beside_the_writer_sees_what_was_recorded_and_finds_the_c
         await sdk.delete_session(session_id)
     last = list(read_audit(root))[-1]
     assert (last.action, last.outcome, last.what) == ("session.delete", "ok", {"session_id": session_id})
+    assert last.who == Who(principal="local")
+
+
+async def test_the_record_of_a_deletion_says_who_asked_for_it_with_which_request(tmp_path: Path):
+    async with CodeSDK.open(
+        tmp_path / "data", runtimes={"scripted": story_runtime()}, principal="ann"
+    ) as sdk:
+        session = await sdk.create_session(runtime="scripted")
+        await session.traced(request_id="req_7", client_id="editor").delete()
+    last = list(read_audit(tmp_path / "data" / "audit"))[-1]
+    assert (last.action, last.who) == (
+        "session.delete",
+        Who(principal="ann", id="ann", client_id="editor", request_id="req_7"),
+    )
 
 
 async def test_stops_steering_undo_and_the_end_of_a_session_are_requests_too(tmp_path: Path, workspace: Path):

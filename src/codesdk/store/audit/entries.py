@@ -96,14 +96,14 @@ def failure_entry(principal: str, session_id: str, error: CodeSDKError) -> Audit
     return storage_entry("log.write", "failed", reason, principal, session_id=session_id, code=error.code)
 
 
-def deletion_entry(principal: str, session_id: str) -> AuditEntry:
+def deletion_entry(caller: Caller, session_id: str) -> AuditEntry:
     """Return the entry for a deleted session: the only action that leaves no event."""
     return AuditEntry(
         time=now(),
         category="request",
         action="session.delete",
         outcome="ok",
-        who=Who(principal=principal),
+        who=_who(caller),
         what={"session_id": session_id},
     )
 
@@ -130,13 +130,7 @@ def job_entry(caller: Caller, verb: Literal["cancel", "retry"], job: JobRow) -> 
         category="request",
         action=f"job.{verb}",
         outcome="ok",
-        who=Who(
-            principal=caller.principal,
-            kind=caller.actor.kind,
-            id=caller.actor.id,
-            client_id=caller.client_id,
-            request_id=caller.request_id,
-        ),
+        who=_who(caller),
         what={
             "session_id": job.source_session_id,
             "job_id": job.job_id,
@@ -158,6 +152,16 @@ def request_entry(
         outcome="ok" if status < 400 else "refused" if status < 500 else "failed",
         who=who,
         what=_trimmed(what),
+    )
+
+
+def _who(caller: Caller) -> Who:
+    return Who(
+        principal=caller.principal,
+        kind=caller.actor.kind,
+        id=caller.actor.id,
+        client_id=caller.client_id,
+        request_id=caller.request_id,
     )
 
 
