@@ -131,6 +131,12 @@ def _options() -> argparse.Namespace:
         parser.error(
             "a quick run and a whole one cannot be compared: give or leave out --quick as that run did"
         )
+    other = options.against
+    if options.rounds == 1 and (isinstance(other, Checkout) or (other and other.has_one_round)):
+        parser.error(
+            "one round of each side does not say how much figures vary, so every difference would count:"
+            " give --rounds 2 or more"
+        )
     if options.against and options.json:
         parser.error("--json keeps the figures of one side: leave it or --against out")
     unknown = [name for name in options.names if name not in BENCHES]

@@ -71,6 +71,11 @@ class Stored:
         self.quick = bool(document.facts.get("quick"))
         self._lines = document.lines
 
+    @property
+    def has_one_round(self) -> bool:
+        """Return whether no line was measured more than once."""
+        return all(len(line.rounds or ()) < 2 for line in self._lines)
+
     def rounds(self) -> Rounds:
         return {
             key_of(line): list(line.rounds or [line.figure])

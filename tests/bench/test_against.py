@@ -126,6 +126,36 @@ def test_what_cannot_be_compared_is_refused_with_the_reason(tmp_path: Path, cont
     assert words in ran.stderr
 
 
+def refused(*options: str) -> str:
+    ran = subprocess.run(
+        [sys.executable, "-m", "bench", "path", *options],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (ran.returncode, ran.stdout) == (2, "")
+    return ran.stderr
+
+
+def test_one_round_of_each_side_is_refused_since_it_does_not_say_how_much_figures_vary(tmp_path: Path):
+    other, kept = checkout(tmp_path, "other", [10]), tmp_path / "before.json"
+    line = {"bench": "path", "name": "a task", "figure": 11.0, "unit": "ms"}
+    kept.write_text(json.dumps({"facts": {"quick": False}, "lines": [line]}))
+    for side in (other, kept):
+        assert "give --rounds 2 or more" in refused("--against", str(side), "--rounds", "1")
+    assert not (other / "rounds").exists()
+
+
+def test_one_round_is_compared_with_several_of_an_earlier_run(tmp_path: Path):
+    here, kept = checkout(tmp_path, "here", [11]), tmp_path / "before.json"
+    line = {"bench": "path", "name": "a task", "figure": 11.0, "unit": "ms", "rounds": [10.0, 11.0, 12.0]}
+    kept.write_text(json.dumps({"facts": {"quick": False}, "lines": [line]}))
+    code, said = held(here, kept, "--rounds", "1")
+    assert (code, rounds_of(here)) == (0, 1)
+    assert "0 slower, 0 faster, 1 same" in said
+
+
 def test_a_directory_without_a_bench_is_refused(tmp_path: Path):
     ran = subprocess.run(
         [sys.executable, "-m", "bench", "path", "--against", str(tmp_path)],
