@@ -3,6 +3,7 @@
 import ast
 import importlib
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -142,7 +143,8 @@ async def test_the_other_walks_take_as_many_hops_as_the_page_says():
 
 @pytest.mark.parametrize("row", rows("Files to touch"), ids=lambda row: row[0])
 def test_what_is_there_is_in_the_files_that_a_new_one_would_touch(row: list[str]):
-    _, count, which, _, found_by = row
+    _, count, which, _, found_by, _ = row
+    assert quoted(found_by)
     for by in quoted(found_by):
         if by.startswith("tests/"):
             assert (PROJECT / by).is_file()
@@ -152,3 +154,55 @@ def test_what_is_there_is_in_the_files_that_a_new_one_would_touch(row: list[str]
         found = {path for path, text in paths.items() if pattern.search(text)}
         assert found <= set(quoted(which))
         assert len(found) == int(count)
+
+
+def git(*arguments: str) -> str:
+    """Return what git says of this checkout; nothing if it says no, or if there is no git."""
+    try:
+        said = subprocess.run(["git", *arguments], cwd=PROJECT, capture_output=True, check=True)
+    except (FileNotFoundError, subprocess.CalledProcessError):
+        return ""
+    return said.stdout.decode(errors="replace")
+
+
+def has_history() -> bool:
+    """Return whether this is a checkout with all its commits, and not an export, a copy or a shallow clone."""
+    said = git("rev-parse", "--show-toplevel", "--is-shallow-repository").splitlines()
+    return len(said) == 2 and Path(said[0]).samefile(PROJECT) and said[1] == "false"
+
+
+def added(commit: str) -> dict[str, str]:
+    """Return the lines that a commit added, by the files of the package that it touched."""
+    diff = git("diff-tree", "-p", "--unified=0", "--find-renames", commit, "--", "src/codesdk")
+    files = re.split(r"^diff --git ", diff, flags=re.MULTILINE)[1:]
+    return {
+        file.partition("\n")[0].rpartition(" b/")[2]: "\n".join(
+            re.findall(r"^\+(?!\+\+ )(.*)", file, re.MULTILINE)
+        )
+        for file in files
+    }
+
+
+COUNTED = re.compile(r"`([0-9a-f]{8})` (\d+) of (\d+)(?: by `([^`]+)`)?")
+"""A commit that added one: how many of its files are for that, how many it touched, and a pattern of its own."""
+
+
+@pytest.mark.skipif(not has_history(), reason="there is no history of git to look at")
+@pytest.mark.parametrize("row", rows("Files to touch"), ids=lambda row: row[0])
+def test_the_commits_that_added_one_touched_as_many_files_as_the_page_says(row: list[str]):
+    found_by, commits = row[4:]
+    counted = COUNTED.findall(commits)
+    assert counted or commits.startswith("none")
+    assert len(counted) == len(re.findall(r"`[0-9a-f]{8}`", commits))
+    for commit, mine, touched, by in counted:
+        pattern = re.compile("|".join([by] if by else quoted(found_by)).replace("\\|", "|"))
+        files = added(commit)
+        found = [path for path, text in files.items() if pattern.search(text)]
+        assert (len(found), len(files)) == (int(mine), int(touched)), (commit, found)
+
+
+@pytest.mark.skipif(not has_history(), reason="there is no history of git to look at")
+def test_every_commit_that_the_page_names_exists():
+    named = set(re.findall(r"`([0-9a-f]{8})`", PAGE))
+    assert len(named) > 12
+    assert {one for one in named if not git("rev-parse", "--verify", "--quiet", f"{one}^{{commit}}")} == set()
