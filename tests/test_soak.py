@@ -10,6 +10,7 @@ import pytest
 from tests.counts import COUNTS, SOAK
 from tests.soak import (
     CELL,
+    HEAD,
     ROOT,
     ROWS,
     Outcome,
@@ -34,6 +35,11 @@ COUNTED = (
 def test_every_row_names_tests_that_are_there():
     assert [path for row in ROWS for path in row.tests if not (ROOT / path).exists()] == []
     assert len({row.name for row in ROWS}) == len(ROWS)
+
+
+def test_the_page_has_the_rows_that_there_are_in_their_order():
+    on_page = list(lines_of((ROOT / "docs" / "soak.md").read_text()))
+    assert on_page == [*lines_of(HEAD), *(row.name for row in ROWS)]
 
 
 def test_a_soak_does_no_less_of_anything_than_a_test():
