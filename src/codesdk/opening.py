@@ -9,7 +9,7 @@ import msgspec
 from codesdk.contract.arguments import check_principal, path_text, texts
 from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.models import Wire
-from codesdk.contract.ports import Observer, Policy, Subscriber, ToolRunner
+from codesdk.contract.ports import Observer, Policy, Subscriber, Synchronous, ToolRunner
 from codesdk.contract.runtime import Runtime
 from codesdk.contract.settings import Limits
 from codesdk.contract.validation import checked
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 Hosting = Literal["in_process", "subprocess"]
 """Where the runtimes of this package run: in the process of the engine, or each session's in one of its own."""
-Synchronous = Literal["auto", "full", "normal"]
 
 
 class Opening(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,13 +20,13 @@ import msgspec
 from codesdk.contract.actions import LOCAL, Caller
 from codesdk.contract.arguments import check_arguments, check_principal
 from codesdk.contract.errors import Conflict, InvalidRequest, NotFound, StorageFailure
-from codesdk.contract.ports import Observer, Policy, Subscriber, ToolRunner
+from codesdk.contract.ports import Observer, Policy, Subscriber, Synchronous, ToolRunner
 from codesdk.contract.process import ProcessFacts
 from codesdk.contract.runtime import Runtime
 from codesdk.contract.settings import GatewayMode, Limits
 from codesdk.handles import Handles, Session, Task, TaskResult
 from codesdk.local import DataDir, HolderService, KeyFile, is_held
-from codesdk.opening import Hosting, Opening, Synchronous
+from codesdk.opening import Hosting, Opening
 from codesdk.redaction import Redactor
 from codesdk.runtimes import session_folders
 

@@ -2,14 +2,17 @@
 
 import asyncio
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import pytest
 from tests.store.samples import session, texts
 
+from codesdk import CodeSDK
 from codesdk.contract.errors import InvalidRequest, NotFound
-from codesdk.contract.ports import Blobs, StoredLog
+from codesdk.contract.ports import Blobs, StoredLog, Synchronous
 from codesdk.local.directory import DATABASE, DataDir
+from codesdk.runtimes.scripted.adapter import ScriptedRuntime
+from codesdk.script import parse_object
 from codesdk.store.backends import BACKENDS
 from codesdk.store.memory import MemoryLog
 
@@ -22,7 +25,9 @@ class ToyLog(MemoryLog):
     """What a backend's folder would hold: a log that can be opened again as long as the process lives."""
 
     @classmethod
-    async def open(cls, path: Path, **options: Any) -> Self:
+    async def open(
+        cls, path: Path, *, synchronous: Synchronous = "auto", max_pages: int | None = None
+    ) -> Self:
         await asyncio.to_thread(path.mkdir, exist_ok=True)
         KEPT[path] = log = cls()
         return log
@@ -73,6 +78,31 @@ async def test_a_data_directory_opens_on_a_backend_that_one_line_adds(toy: str, 
         "lock",
         "owner",
     }
+
+
+async def test_a_session_runs_on_a_backend_that_one_line_names(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    # `CodeSDK.open` has no choice of backends yet, so the toy one takes the place of the one it names.
+    monkeypatch.setitem(BACKENDS, "sqlite", f"{__name__}:ToyLog")
+    script = parse_object(
+        {
+            "turns": [
+                {"steps": [{"call": {"tool": "workspace.read", "input": {"path": "a.txt"}}}]},
+                {"steps": [{"text": "Read."}]},
+            ]
+        },
+        "reads",
+    )
+    (tmp_path / "a.txt").write_text("hello")
+    runtimes = {"scripted": ScriptedRuntime(script)}
+    async with CodeSDK.open(tmp_path / "data", runtimes=runtimes, allow_yolo=True) as sdk:
+        session = await sdk.create_session(runtime="scripted", workspace=tmp_path, permission_mode="yolo")
+        result = await (await session.start("Read it.")).result()
+        assert (result.state, result.text) == ("completed", "Read.")
+        assert isinstance(sdk.archive.log, ToyLog)
+        reader = await DataDir.open_reader(tmp_path / "data")
+        assert b'"task.completed"' in (await reader.log.read(session.id, 0, 1_000))[-1].data
 
 
 async def test_an_empty_directory_has_nothing_to_read_whatever_the_backend(toy: str, tmp_path: Path):

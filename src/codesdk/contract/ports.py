@@ -5,7 +5,7 @@ The store implements `EventLog`, `Blobs` and `UndoStore`, the tools implement `T
 """
 
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -190,6 +190,10 @@ class EventLog(JobStore, Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+Synchronous = Literal["auto", "full", "normal"]
+"""Which commits survive a power failure: those that ask for it, all, or none."""
 
 
 class StoredLog(EventLog, Protocol):

@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from codesdk import serving
 from codesdk.contract.errors import Conflict, NotFound, StorageFailure
-from codesdk.contract.ports import StoredLog
+from codesdk.contract.ports import StoredLog, Synchronous
 from codesdk.store import FileBlobs, FileEquipment, FileUndo, find_backend, write_file
 
 DATABASE = "codesdk.db"
@@ -47,14 +47,22 @@ class DataDir:
         self._lock = lock
 
     @classmethod
-    async def open_writer(cls, path: Path, *, backend: str = "sqlite", **options: Any) -> "DataDir":
+    async def open_writer(
+        cls,
+        path: Path,
+        *,
+        backend: str = "sqlite",
+        synchronous: Synchronous = "auto",
+        max_pages: int | None = None,
+    ) -> "DataDir":
         """Create the directory if needed and become its only writer. Raise `Conflict` if there is another.
 
-        The options are those of the backend, such as `synchronous`.
+        `synchronous` and `max_pages` are for the backend.
         """
         lock = _acquire(path)
         try:
-            log = await find_backend(backend).open(path / DATABASE, **options)
+            chosen = find_backend(backend)
+            log = await chosen.open(path / DATABASE, synchronous=synchronous, max_pages=max_pages)
             owner = await _owner(path, log)
         except BaseException:
             lock.release()

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from codesdk.store.durable import write_file as write_file
     from codesdk.store.equipment import FileEquipment as FileEquipment, MemoryEquipment as MemoryEquipment
     from codesdk.store.memory import MemoryLog as MemoryLog
-    from codesdk.store.sqlite.connection import Synchronous as Synchronous
     from codesdk.store.sqlite.log import SqliteLog as SqliteLog
     from codesdk.store.sqlite.split_blobs import SplitBlobs as SplitBlobs
     from codesdk.store.sqlite.writer import WriterStats as WriterStats

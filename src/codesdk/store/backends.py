@@ -5,10 +5,10 @@ To add a backend, write its folder and name it in `BACKENDS`; nothing else needs
 
 from collections.abc import Awaitable
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
 from codesdk.contract.errors import InvalidRequest
-from codesdk.contract.ports import StoredLog
+from codesdk.contract.ports import StoredLog, Synchronous
 from codesdk.doors import load
 
 BACKENDS = {
@@ -19,8 +19,10 @@ BACKENDS = {
 class Backend(Protocol):
     """Opens a log at a path, which is the log's own: a file or a folder."""
 
-    def open(self, path: Path, **options: Any) -> Awaitable[StoredLog]:
-        """Open it for writing, creating or upgrading it; the options are the backend's own."""
+    def open(
+        self, path: Path, *, synchronous: Synchronous = "auto", max_pages: int | None = None
+    ) -> Awaitable[StoredLog]:
+        """Open it for writing, creating or upgrading it. `max_pages` limits its size, if the backend has pages."""
         ...
 
     def open_reader(self, path: Path) -> Awaitable[StoredLog]:

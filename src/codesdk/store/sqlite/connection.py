@@ -10,8 +10,6 @@ from codesdk.contract.errors import CodeSDKError, InvalidRequest, NotFound, Stor
 from codesdk.store.sqlite.schema import MIGRATIONS, Migration, check_version, migrate, version_of
 from codesdk.store.sqlite.vacuum import prepare
 
-Synchronous = Literal["auto", "full", "normal"]
-
 _BUSY_MS = 5_000
 _READER_BUSY_MS = 2_000
 _WAL_LIMIT_BYTES = 64 * 1024 * 1024

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from codesdk.contract.errors import CodeSDKError
+from codesdk.contract.ports import Synchronous
 from codesdk.store import refusals
-from codesdk.store.sqlite.connection import Synchronous, connect_reader, connect_writer, explain
+from codesdk.store.sqlite.connection import connect_reader, connect_writer, explain
 from codesdk.store.sqlite.requests import Append, Call, Close, Outcome, Request, Vacuum
 from codesdk.store.sqlite.schema import MIGRATIONS, Migration
 from codesdk.store.sqlite.tables import Tables

@@ -20,9 +20,10 @@ import msgspec
 
 from codesdk.contract.errors import CodeSDKError, StorageFailure
 from codesdk.contract.figures import FRAMES, Spread
+from codesdk.contract.ports import Synchronous
 from codesdk.store import refusals
 from codesdk.store.sqlite.checkpoint import Merger, merge
-from codesdk.store.sqlite.connection import Synchronous, explain
+from codesdk.store.sqlite.connection import explain
 from codesdk.store.sqlite.presence import Presence
 from codesdk.store.sqlite.requests import (
     Append,
