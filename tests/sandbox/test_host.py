@@ -126,7 +126,7 @@ def test_type_checkers_know_the_options_of_each_backend(sandbox, options):
     [
         ("bubblewrap", {"image": "tools:1"}, "The sandbox bubblewrap cannot be opened .* It takes: user, "),
         ("oci", {}, "missing a required argument: 'image'. It takes: image, "),
-        ("oci", {"image": 3}, "sandbox_options.image: expected `str`, got `int`"),
+        ("oci", {"image": 3}, "Invalid argument: image: expected `str`, got `int`."),
         ("host", {"cpus": 2.0}, "It takes: none"),
         ("docker", {}, "There is no sandbox 'docker'"),
     ],
