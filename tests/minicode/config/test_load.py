@@ -267,7 +267,9 @@ def test_paths_are_whole_and_begin_where_they_are_written(machine: Machine, tmp_
 
 def test_the_file_that_lies_there_cannot_move_itself(machine: Machine):
     machine.write_global({"paths": {"config": "/elsewhere"}})
-    with pytest.raises(InvalidRequest, match=r"paths\.config cannot be set in this file, because it says where"):
+    with pytest.raises(
+        InvalidRequest, match=r"paths\.config cannot be set in this file, because it says where"
+    ):
         machine.load()
 
 
