@@ -209,6 +209,23 @@ async def test_with_ample_room_a_program_is_told_what_is_new_and_after_a_loss_ev
         assert await story.turn(sdk, session) == "delta"
 
 
+async def test_codex_is_told_once_of_what_was_never_answered_until_there_is_no_room_for_it(tmp_path: Path):
+    story, refused = Story(tmp_path, "codex-sdk"), [[{"http": {"status": 400}}]]
+    async with opened(tmp_path) as sdk:
+        session = await story.begin(sdk, AMPLE, said(1), *refused, *map(said, range(2, 6)))
+        strategies = [await story.turn(sdk, session)]
+        with pytest.raises(CodeSDKError):
+            await (await session.start(f"<Q90> {FILLING}")).result()
+        strategies += [await story.compare(sdk, session), *[await story.turn(sdk, session) for _ in range(2)]]
+        assert "<Q90>" in story.sent
+        await session.set(context_budget_tokens=TIGHT)
+        strategies.append(await story.turn(sdk, session))
+        assert {"<Q90>", "<Q4>"} & story.sent == {"<Q4>"}
+        strategies.append(await story.turn(sdk, session))
+        assert "<Q90>" not in story.sent
+    assert strategies == ["full", "delta", "delta", "delta", "window", "delta"]
+
+
 @pytest.mark.parametrize("runtime", tried(LITTLE_ROOM))
 async def test_with_little_room_a_program_begins_again_inside_its_budget(
     tmp_path: Path, runtime: str
