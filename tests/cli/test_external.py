@@ -156,7 +156,8 @@ def test_a_list_and_a_run_say_the_same_of_what_is_missing(
     auth = json.loads(capfd.readouterr().out)["auth"]
     assert ("codesdk login codex" in auth["to_do"]) == bool(logins)
     run([*place, "run", "Go.", "--runtime", "codex", "--workspace", str(tmp_path)])
-    assert f"AUTH_REQUIRED: {auth['problem']} {auth['to_do']}" in capfd.readouterr().out
+    shown = " ".join(capfd.readouterr().out.split())  # a narrow terminal breaks lines
+    assert f"AUTH_REQUIRED: {auth['problem']} {auth['to_do']}" in shown
 
 
 def test_a_daemon_has_executables_of_its_own(
