@@ -113,6 +113,8 @@ class SessionRegistry:
         key: KeyRow | None,
     ) -> SessionRow:
         """Register a session and write its first event, with the rows that come with it. Return its row."""
+        # The first session of a process loads what tools need. Else whoever starts the first task would wait for that.
+        self.ports.tools.specs()
         # Sealed first: whoever is told of the session can rely on it, and a seal without a session is swept.
         await seal(self.ports.equipment, session_id, equipment)
         state = SessionState(session_id=session_id, principal=principal)
