@@ -64,9 +64,9 @@ class Audit:
 
     name = "audit"
     types = RELEVANT
-    gather_s = 0.1
-    """Nobody waits for a record: whoever reads the audit has it catch up first. But a page that gathered for long is
-    long, and whoever asks something while it is written would feel that."""
+    gather_s = 1.0
+    """Nobody waits for a record: whoever reads the audit has it catch up first, and what a crash left comes again. Each
+    time, disk and interpreter are busy for a moment that others feel, so there are few times; within one it rests."""
 
     def __init__(self, root: Path, redactor: Redactor, max_queued: int, segment_bytes: int) -> None:
         self.root = root
